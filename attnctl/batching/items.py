@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl.errors import UsageError
 from attnctl.models import Model, answering_model
-from attnctl.source.model import HasVocabulary
 from attnctl.text import as_json
 from attnctl.text.tokens import Token
 
@@ -116,22 +115,6 @@ def read_conversation(model: Model, item: Item) -> tuple[Item, tuple[Token, ...]
     answering = answering_model(model, "name a checkpoint (smollm2, …)", "reads no conversations")
     prompt = answering.prompt_of(conversation)
     return replace(item, text=prompt.text), answering.prompt_tokens(prompt.text)
-
-
-def listed_tokens(model: Model, item: Item) -> tuple[Token, ...]:
-    """Return the tokens that an item lists, with the model's ids and their places in the text.
-
-    Raises AttnctlError for a token that is not in the model's vocabulary.
-    """
-    tokens, ids, after = [], dict[str, int](), 0
-    for name in item.tokens or ():
-        position = item.text.find(name, after)
-        start, end = (position, position + len(name)) if position >= 0 and name else (None, None)
-        after = end if end is not None else after
-        known = model.token_named(name) if isinstance(model, HasVocabulary) else None
-        token = Token(name, ids.setdefault(name, len(ids))) if known is None else known
-        tokens.append(replace(token, start=start, end=end))
-    return tuple(tokens)
 
 
 NUMBER = (int, float)

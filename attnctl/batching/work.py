@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from attnctl.batching.formats import FILES, PICTURES, SHARED, format_named
-from attnctl.batching.items import Item, Pending, Result, failed_line, item_options, listed_tokens, read_conversation
+from attnctl.batching.items import Item, Pending, Result, failed_line, item_options, read_conversation
 from attnctl.batching.passes import SharedPasses, is_heavy, run_pass, runs_at_once
 from attnctl.checks import limits
 from attnctl.checks.model_options import model_arguments
@@ -31,6 +31,7 @@ from attnctl.source import (
     TextSource,
     TraceSource,
     check_room,
+    listed_tokens,
     prepare,
 )
 from attnctl.source.model import Generates
@@ -292,7 +293,11 @@ class Traces(Task):
         if item.messages is not None:
             item, tokens = read_conversation(model, item)
         else:
-            tokens = model.tokenize(checked_text(item.text)) if item.tokens is None else listed_tokens(model, item)
+            tokens = (
+                model.tokenize(checked_text(item.text))
+                if item.tokens is None
+                else listed_tokens(model, item.text, item.tokens)
+            )
         if work.max_tokens is not None and len(tokens) > work.max_tokens:
             limit = option_name("max_tokens", work.max_tokens)
             raise AttnctlError(f"{len(tokens):,} tokens: more than {limit}")

@@ -162,7 +162,7 @@ TokensOption = Annotated[
     str | None,
     Option(
         "--tokens",
-        help="Names of the tokens: for bare weights, of the rows; a JSON list or words.",
+        help="The tokens of the text, or names of the rows of bare weights: words, or a JSON list or its file.",
         metavar="TOKENS",
         rich_help_panel=NUMBERS,
     ),

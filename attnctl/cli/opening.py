@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from attnctl.checks.model_options import model_arguments
 from attnctl.cli.command_form import refuse_unused
 from attnctl.cli.groups import CheckpointOptions, option_values
-from attnctl.cli.output import say_note
+from attnctl.cli.output import say_note, say_notes
 from attnctl.cli.progress import WORKING, cost_progress, lines_in_pipe, say_stage, whole_command
 from attnctl.cli.session import kept_models
 from attnctl.errors import until_end
@@ -48,7 +48,7 @@ def open_source(
     Without a `model` the options on the command line are not about this source.
     """
     from attnctl import inputs
-    from attnctl.source import TextSource
+    from attnctl.source import TextSource, notes_of_listed
 
     values = {} if model is None else option_values(model)
     chat = values.get("chat")
@@ -64,7 +64,10 @@ def open_source(
     )
     if not isinstance(opened, TextSource):
         return opened
-    if chat is None and (file is not None or source in (None, "-")):
+    if tokens is not None:
+        refuse_unused(context, "tokenizer", "source_language", because="--tokens lists the tokens of the text")
+        say_notes(notes_of_listed(opened))
+    elif chat is None and (file is not None or source in (None, "-")):
         _note_json(opened.input_text)
     return _with_session(opened)
 

@@ -19,7 +19,7 @@ from attnctl.models.gguf.files import begins_as_gguf
 from attnctl.models.gguf.ollama import SCHEME
 from attnctl.runtime import files
 from attnctl.runtime.files import names_picture, names_sound
-from attnctl.source import Model, OverviewSource, TextSource, TraceSource
+from attnctl.source import Model, OverviewSource, TextSource, TraceSource, listed_tokens
 from attnctl.source.model import BringsText, NamesKeys
 from attnctl.text import for_pasting
 from attnctl.text.tokens import checked_text
@@ -55,7 +55,8 @@ def open_input(
 ) -> TextSource | TraceSource | OverviewSource:
     """Return the source that an argument, a text file or a conversation file names.
 
-    `tokens` and `key_tokens` name the rows and the columns of bare weights.
+    `tokens` are those of the text, in place of the model's own, or name the rows of bare weights; `key_tokens` name the
+    columns.
 
     `has_rows` says that the model brings its own text, as Q, K and V from files do. `computed` is called with the name of a
     file of numbers, which needs no model, before it is read. Raises AttnctlError for damaged or ambiguous input.
@@ -64,7 +65,7 @@ def open_input(
     typed = next((option for option, names in named.items() if names is not None), None)
     if has_rows and key_tokens is not None:
         open_model = partial(_with_key_names, open_model, token_names(key_tokens, "key_tokens"))
-        named = {"tokens": tokens}
+        named["key_tokens"] = None
         typed = None if tokens is None else "tokens"
     if chat is not None:
         if typed is not None:
@@ -82,23 +83,32 @@ def open_input(
         source = "-"
     named_bytes = None if file is not None else _read_input(source)
     if named_bytes is None:
-        if typed is not None:
-            instead = option_name("tokenizer")
-            raise UsageError(f"names the tokens of bare weights; a text is split by {instead}", option=typed)
+        if source is None and file is None and tokens is not None:
+            return _source_of_text(" ".join(token_names(tokens)), named, open_model)
         if source is None and file is None and has_rows:
             rows = open_model()
             assert isinstance(rows, BringsText)
             return TextSource(rows, rows.own_text)
-        text = text_of(source, file)
-        return TextSource(open_model(), text)
+        return _source_of_text(text_of(source, file), named, open_model)
     where, data = named_bytes
     if _kind_of_input(where, data, typed is not None) == "text":
         files.check_size(len(data), limits.TEXT_BYTES, where)
-        text = files.decode_text(data, where)
-        return TextSource(open_model(), text)
+        return _source_of_text(files.decode_text(data, where), named, open_model)
     computed(where)
     numbers = _computed_input(where, data, named, typed)
     return TraceSource(numbers, where) if isinstance(numbers, Trace) else OverviewSource(numbers, where)
+
+
+def _source_of_text(text: str, named: Mapping[str, str | None], open_model: Opener) -> TextSource:
+    """Return the source of a text: of the tokens that the user lists, or of those that the model makes."""
+    if named["key_tokens"] is not None:
+        option = option_name("qkv")
+        raise UsageError(
+            f"names the columns of bare weights, or the keys of {option}: a text has none", option="key_tokens"
+        )
+    names = None if named["tokens"] is None else token_names(named["tokens"])
+    model = open_model()
+    return TextSource(model, text, None if names is None else listed_tokens(model, text, names))
 
 
 def _with_key_names(open_model: Opener, names: list[str]) -> Model:
@@ -326,7 +336,7 @@ def _most_bytes(start: bytes) -> int:
 
 
 def _kind_of_input(where: str, data: bytes, named: bool) -> str:
-    """Return what the bytes are: trace, matrix, npz or text; `named` says that the user names the tokens, as of a matrix."""
+    """Return what the bytes are: trace, matrix, npz or text; `named` says that the user names the tokens, as of a number."""
     from attnctl.formats.attention_files import begins_as_lists, is_safetensors
     from attnctl.formats.soft_alignments import begins_as_soft_alignment
     from attnctl.formats.weight_tables import is_weight_table
@@ -348,9 +358,9 @@ def _kind_of_input(where: str, data: bytes, named: bool) -> str:
         raise AttnctlError(f"{where} is not a sound .npz file (nothing is ever unpickled)")
     if suffix in TRACES and not (suffix == ".npz" and is_table(data)):
         return "trace"  # the reader reports what is wrong with it
-    if suffix in MATRICES or named:
+    if suffix in MATRICES or is_table(data) or (named and re.fullmatch(rb"[-+\d.,;eE\s]+", data)):
         return "matrix"
-    return "matrix" if is_table(data) else "text"
+    return "text"
 
 
 def _computed_input(
@@ -394,7 +404,14 @@ def _names_of_axes(named: dict[str, str | None]) -> tuple[list[str] | None, list
 
 
 def token_names(tokens: str, option: str = "tokens") -> list[str]:
-    """Return the names in the value of an option: a JSON list of strings, or words with white space between them."""
+    """Return the names in the value of an option: a JSON list of strings, or words with white space or commas between them.
+
+    The list may be in a .json file. Commas are between words if there is no white space.
+    """
+    if re.fullmatch(r"\S+\.json", tokens):
+        tokens = files.decode_text(files.read_bytes(tokens, limits.TEXT_BYTES), tokens).strip()
+        if not tokens.startswith("["):
+            raise UsageError("holds no JSON list of strings", option=option)
     if tokens.lstrip().startswith("["):
         try:
             names = json.loads(tokens)
@@ -402,12 +419,13 @@ def token_names(tokens: str, option: str = "tokens") -> list[str]:
             names = None
         if isinstance(names, list) and all(isinstance(name, str) for name in names):
             return names
-        if tokens.lstrip().startswith('["'):
+        if tokens.lstrip().startswith(('["', "['")):
             advice = 'write ["Alice", "will"], or words: "Alice will"'
             raise UsageError(f"is not a JSON list of strings: {advice}", option=option)
     if not tokens.split():
         raise UsageError("is empty: name the tokens", option=option)
-    return tokens.split()
+    words = tokens.split()
+    return words[0].split(",") if len(words) == 1 and re.fullmatch(r"[^,]+(,[^,]+)+", words[0]) else words
 
 
 # --- numbers for a model: a batch, a table ---

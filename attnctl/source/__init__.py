@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from attnctl.source.sources import TraceSource as TraceSource
     from attnctl.source.sources import check_attention_weights as check_attention_weights
     from attnctl.source.sources import is_long as is_long
+    from attnctl.source.sources import listed_tokens as listed_tokens
+    from attnctl.source.sources import notes_of_listed as notes_of_listed
     from attnctl.source.zoom import Zoom as Zoom
     from attnctl.source.zoom import cells_to_read as cells_to_read
     from attnctl.source.zoom import labelled_cells as labelled_cells
@@ -74,7 +76,8 @@ else:
             "attnctl.source.probe": "ProbeReading probe_text",
             "attnctl.source.reading": "KeptReading Reading Say Visit",
             "attnctl.source.sources": (
-                "LONG OverviewSource Source TextSource TraceSource check_attention_weights is_long"
+                "LONG OverviewSource Source TextSource TraceSource check_attention_weights is_long listed_tokens "
+                "notes_of_listed"
             ),
             "attnctl.source.zoom": "Zoom cells_to_read labelled_cells read_heatmap",
         },

@@ -154,10 +154,15 @@ class HasVocabulary(Model, Protocol):
     def names_by_id(self) -> Mapping[int, str]:
         """Return id → name of the ordinary pieces: words, or what the tokenizer was not given later; {} if there is none."""
 
-    def token_named(self, name: str, /) -> Token | None:
-        """Return the token of the vocabulary with this name; None if any word is a token.
 
-        Raises AttnctlError if it is not one token.
+@runtime_checkable
+class ReadsTokens(Model, Protocol):
+    """A model that reads the tokens that a user lists, in place of those that it would split a text into."""
+
+    def listed_tokens(self, text: str, names: Sequence[str], /) -> tuple[Token, ...]:
+        """Return the tokens of these names, with the model's ids and their places in the text.
+
+        Raises AttnctlError for a name that is not one token, UsageError if the model splits each text itself.
         """
 
 

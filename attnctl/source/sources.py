@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attnctl.checks.selection import chosen_indices
-from attnctl.errors import AttnctlError
-from attnctl.source.model import Model
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.source.model import Generates, Model, ReadsTokens
 from attnctl.source.reading import Visit
+from attnctl.text import visible_text
 from attnctl.text.tokens import Token, checked_text
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
@@ -75,6 +76,37 @@ class TextSource(Source):
         if self.runner is not None:
             return self.runner(self.model, self.tokens, visit, self.input_text)
         return self.model.run(self.tokens, visit, self.input_text)
+
+
+def listed_tokens(model: Model, text: str, names: Sequence[str]) -> tuple[Token, ...]:
+    """Return the tokens that a user lists for a text, as the model reads them.
+
+    Raises AttnctlError for a name that is not one token of its vocabulary, UsageError if it splits each text itself.
+    """
+    model = model.model_for(text)
+    if not isinstance(model, ReadsTokens):
+        raise UsageError(f"names the tokens of a text, which {model.info.name} splits itself", option="tokens")
+    return model.listed_tokens(checked_text(text), names)
+
+
+def notes_of_listed(source: TextSource) -> tuple[str, ...]:
+    """Return notes if tokens that a user lists are not in the text, or lack special tokens that the model adds to it."""
+    tokens, notes = source.tokens, []
+    absent = [visible_text(token.text) for token in tokens if token.start is None and not token.special]
+    if absent:
+        notes.append(
+            f"Not in the text, in the order of the tokens: {', '.join(absent[:6])}{', …' * (len(absent) > 6)}."
+        )
+    if not (isinstance(source.model, Generates) and source.model.generate):
+        ids = {token.id for token in tokens}
+        usual = source.model.tokenize(source.input_text)
+        lacking = dict.fromkeys(token.text for token in usual if token.special and token.id not in ids)
+        if lacking:
+            marks = " and ".join(visible_text(mark) for mark in lacking)
+            notes.append(
+                f"The tokens are read as they are listed, without {marks}, which {source.name} adds to a text."
+            )
+    return tuple(notes)
 
 
 class TraceSource(Source):

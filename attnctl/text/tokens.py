@@ -6,7 +6,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -361,6 +361,29 @@ def named_tokens(names: Sequence[str]) -> list[Token]:
         tokens.append(Token(name, start=start, end=start + len(name)))
         start += len(name) + 1
     return tokens
+
+
+def placed_names(text: str, names: Sequence[str]) -> Iterator[tuple[str, Place]]:
+    """Yield each name with its place in the text behind the names before it; None for a name that is not there.
+
+    White space around a name, and the mark of a piece for the beginning or the middle of a word, need not be in the text.
+    """
+    after = 0
+    for name in names:
+        spelled = name if text.find(name, after) >= 0 else without_marks(name).strip()
+        start = text.find(spelled, after) if spelled else -1
+        if start >= 0:
+            after = start + len(spelled)
+        yield name, None if start < 0 else (start, after)
+
+
+def with_places(tokens: Sequence[Token], text: str, names: Sequence[str]) -> tuple[Token, ...]:
+    """Return the tokens with these names, and with the places of the names in the text."""
+    places = (place or (None, None) for _, place in placed_names(text, names))
+    return tuple(
+        replace(token, text=name, start=start, end=end)
+        for token, name, (start, end) in zip(tokens, names, places, strict=True)
+    )
 
 
 def checked_text(text: str) -> str:

@@ -19,7 +19,7 @@ LETTERS = '"w9 w17 w33 w9 w50 w61 w17 w99" --model llama'
 HOSTILE = '"Alice مرحبا [bold]pizza[/bold] \x1b[2J \u202e <b>比萨饼</b> 👩\u200d👩\u200d👧 supercalifragilisticexpialidocious :smile:"'
 GUESS = "what its heads find here is a guess"
 UNKNOWN = "(†): noir, dort, sur, canapé"
-BOS = "The tokenizer adds no <s> at the start"
+BOS = "There is no <s> at the start"
 RANDOM = "random weights: the numbers show how attention is computed"
 
 # a command, and words of each of its notes in their order

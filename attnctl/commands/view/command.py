@@ -110,6 +110,8 @@ def view_command(
         refuse_unused(context, "effects", "against", because="use it with one source")
     elif not effects:
         refuse_unused(context, "against", because="use it with --effects")
+    else:
+        refuse_unused(context, "tokens", because="--effects reads the text as the model splits it")
     from attnctl.render import check_page_map, page_of_sources
     from attnctl.source import Changes
     from attnctl.watched import EffectRequest

@@ -34,7 +34,7 @@ from attnctl.runtime.arrays import Floats, device_for_length, place_array
 from attnctl.runtime.files import read_bytes
 from attnctl.source.model import TextModel
 from attnctl.text import counted
-from attnctl.text.tokens import Token, Tokenize, named_tokens, open_tokenizer
+from attnctl.text.tokens import Token, Tokenize, named_tokens, open_tokenizer, with_places
 from attnctl.trace import Trace
 from attnctl.trace.consistency import CELLS, check_head_count, weights_notes
 from attnctl.trace.model_info import ModelInfo
@@ -101,6 +101,10 @@ class GivenQKV(TextModel):
         tokens = tuple(self.split(text))
         whole = self.n_q != self.n_k and len(tokens) == self.n_k and self._among_keys
         return tokens[self.first : self.first + self.n_q] if whole else tokens
+
+    def listed_tokens(self, text: str, names: Sequence[str]) -> tuple[Token, ...]:
+        """Return tokens of these names, with their places in the text."""
+        return with_places(named_tokens(names), text, names)
 
     def tokens_of_keys(self, tokens: Sequence[Token], text: str) -> tuple[Token, ...] | None:
         """Return the tokens of the keys: names of another text, the whole text, or numbers; None: the queries' own."""

@@ -22,7 +22,7 @@ from attnctl.layer import CHECKED, LayerAttention, LayerTrace
 from attnctl.layer.computed import ComputedLayer, Forward
 from attnctl.runtime.arrays import LONG, Floats, as_numpy, device_for_length, place_array
 from attnctl.source.model import TextModel
-from attnctl.text.tokens import Token, Tokenize, is_blank, split_words, strange_words
+from attnctl.text.tokens import Token, Tokenize, is_blank, split_words, strange_words, with_places
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.notes import Note
 from attnctl.trace.run import Prediction, Run, StopForward
@@ -354,14 +354,23 @@ class Stack(TextModel):
         """Return id → word of the vocabulary's words, without signs and marks."""
         return {number: word for number, word in enumerate(self.vocabulary) if word.isalpha()}
 
-    def token_named(self, name: str) -> Token | None:
-        """Return the token of this word; None without a vocabulary. Raises AttnctlError if it is not one token."""
-        if not len(self.vocabulary):
-            return None
+    def listed_tokens(self, text: str, names: Sequence[str]) -> tuple[Token, ...]:
+        """Return the tokens of these words, with their places in the text; without a vocabulary any name is a token.
+
+        Raises AttnctlError for a name that is not one token of the vocabulary.
+        """
+        words = self.tokenize(" ".join(names))  # a capital means something else in the first word of a sentence
+        if [word.text for word in words] != list(names):
+            ids = {name: number for number, name in enumerate(dict.fromkeys(names))}
+            words = tuple(self._word_named(name) if len(self.vocabulary) else Token(name, ids[name]) for name in names)
+        return with_places(words, text, names)
+
+    def _word_named(self, name: str) -> Token:
+        """Return the token of a name. Raises AttnctlError if it is not one token of the vocabulary."""
         words = self.tokenize(name)
         if len(words) != 1:
             raise AttnctlError(f"{name!r} is not one token of {self.info.name}")
-        return replace(words[0], text=name)
+        return words[0]
 
     def run_with_zeroed_values(
         self,

@@ -174,6 +174,10 @@ class Reader:
         """Return the tokens of the queries, generated tokens included."""
         raise NotImplementedError
 
+    def listed_tokens(self, model: Checkpoint, text: str, names: Sequence[str]) -> tuple[Token, ...]:
+        """Return the tokens of these names of the vocabulary. Raises UsageError if the queries are no tokens of a text."""
+        raise UsageError(f"names the tokens of a text, and {model.info.name} reads no text alone", option="tokens")
+
     def read(self, model: Checkpoint, text: str, tokens: tuple[Token, ...]) -> ModelInput:
         """Return the network's inputs for these tokens of `text`. Raises AttnctlError if they do not fit."""
         raise NotImplementedError
@@ -304,12 +308,13 @@ class Checkpoint:
         ids = (number for number in range(tokenizer.get_vocab_size()) if number not in added)
         return {number: tokenizer.id_to_token(number) or str(number) for number in ids}
 
-    def token_named(self, name: str) -> Token:
-        """Return the token of the vocabulary with this name. Raises AttnctlError if there is none."""
-        number = self.pieces.tokenizer.token_to_id(name)
-        if number is None:
-            raise AttnctlError(f"{name!r} is not one token of {self.info.name}")
-        return Token(name, number, special=number in self.pieces.special_ids)
+    @_with_heads_off
+    def listed_tokens(self, text: str, names: Sequence[str]) -> tuple[Token, ...]:
+        """Return the tokens of these names, with their places in the text, and with the generated tokens behind them.
+
+        Raises AttnctlError for a name that is not one token, UsageError if the model reads no text alone.
+        """
+        return self.reader.listed_tokens(self, text, names)
 
     def with_text_pair(self, text_pair: str) -> Checkpoint:
         """Return this checkpoint with `text_pair` read after each text. Raises UsageError if it reads no texts."""

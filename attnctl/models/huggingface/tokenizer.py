@@ -37,7 +37,9 @@ from attnctl.text.tokens import (
     piece_spans,
     piece_text,
     piece_words,
+    placed_names,
     spelled_places,
+    with_places,
 )
 from attnctl.trace.notes import Note
 
@@ -84,6 +86,38 @@ class Pieces:
         with telling_errors(f"the tokenizer of {self.name} fails on this text"):
             tokens = self.tokens_of_encoding(self.joined_text(read), self._encode(read), len(read))
         return self._within_limit(self._with_bos(_moved_back(tokens, len(self.prompt))))
+
+    def listed_tokens(self, text: str, names: Sequence[str]) -> tuple[Token, ...]:
+        """Return the tokens of these names, with their places in the text; `bos` and `truncate` apply as to a text.
+
+        Raises AttnctlError for a name that is not one token of the vocabulary, UsageError beside a second text or a prompt.
+        """
+        if self.text_pair is not None or self.prompt:
+            before = "a second text behind" if self.text_pair is not None else "a prompt before"
+            raise UsageError(f"names every token, and {self.name} reads {before} the text", option="tokens")
+        tokens, end = list[Token](), 0
+        for name, place in placed_names(text, names):
+            start = end if place is None else place[0]
+            number = self._id_named(name, "" if start == 0 else text[start - 1])
+            tokens.append(Token(name, number, special=number in self.special_ids))
+            end = end if place is None else place[1]
+        return self._within_limit(self._with_bos(with_places(tokens, text, names)))
+
+    def _id_named(self, name: str, before: str) -> int:
+        """Return the id of the token with this name, behind the character `before` ("": the text begins).
+
+        The mark for the beginning or the middle of a word may be absent: behind a space, `will` is the token of " will".
+        """
+        begins = not before.strip()
+        marked = ["▁" + name.strip(), *(["Ġ" + name.strip()] if before else [])] if begins else ["##" + name]
+        for piece in (*marked, name):
+            if (number := self.tokenizer.token_to_id(piece)) is not None:
+                return number
+        for spelled in (" " + name.strip(), name) if begins and before else (name,):
+            ids = self.tokenizer.encode(spelled, add_special_tokens=False).ids
+            if len(ids) == 1 and ids[0] != self.unknown_id:
+                return ids[0]
+        raise AttnctlError(f"{name!r} is not one token of {self.name}")
 
     @property
     def prompt(self) -> str:
@@ -242,7 +276,7 @@ class Pieces:
             )
         if causal and self.bos is None and tokens[0].id != self.bos_id and not tokens[0].special:
             return (
-                f"The tokenizer adds no {mark} at the start; a model trained with one may want it: "
+                f"There is no {mark} at the start; a model trained with one may want it: "
                 f"{self._bos_option(True)} adds it.",
             )
         return ()
@@ -318,6 +352,16 @@ class Pieces:
         return Token(self.tokenizer.id_to_token(number) or str(number), number, special=True)
 
     @cached_property
+    def _unknown(self) -> str | None:
+        """Return the piece for what is not in the vocabulary, or None."""
+        return unknown_piece(self.tokenizer) or named_token(self.settings, "unk_token")
+
+    @cached_property
+    def unknown_id(self) -> int | None:
+        """Return the id of the piece for what is not in the vocabulary, or None."""
+        return self.tokenizer.token_to_id(self._unknown) if self._unknown else None
+
+    @cached_property
     def bos_id(self) -> int | None:
         """Return the id of the token that begins a text, or None."""
         piece = named_token(self.settings, "bos_token") or named_token(self.settings, "cls_token")
@@ -334,8 +378,7 @@ class Pieces:
         `first` is the number of characters of the first of two texts.
         """
         check_token_count(len(encoding.ids), text)
-        unknown = unknown_piece(self.tokenizer) or named_token(self.settings, "unk_token")
-        unknown_id = self.tokenizer.token_to_id(unknown) if unknown else None
+        unknown, unknown_id = self._unknown, self.unknown_id
         types: list[int | None] = [*encoding.type_ids] if any(encoding.type_ids) else [None] * len(encoding.ids)
         tokens = []
         placed = _placed_encoding(encoding, first)

@@ -51,7 +51,14 @@ class TextReader(Reader):
 
     def tokenize(self, model: Checkpoint, text: str) -> tuple[Token, ...]:
         """Return the tokens of the text, and the tokens that the model generates after it."""
-        tokens = self.pieces.tokenize_text(text)
+        return self._continued(model, self.pieces.tokenize_text(text))
+
+    def listed_tokens(self, model: Checkpoint, text: str, names: Sequence[str]) -> tuple[Token, ...]:
+        """Return the tokens of these names of the vocabulary, and the tokens that the model generates after them."""
+        return self._continued(model, self.pieces.listed_tokens(text, names))
+
+    def _continued(self, model: Checkpoint, tokens: tuple[Token, ...]) -> tuple[Token, ...]:
+        """Return tokens, and the tokens that the model generates after them."""
         return (*tokens, *generated_tokens(model, text_inputs(model, tokens))) if model.generate else tokens
 
     def read(self, model: Checkpoint, text: str, tokens: tuple[Token, ...]) -> ModelInput:
@@ -103,6 +110,12 @@ class SourceTargetReader(TextReader):
         tokens = self._shifted_target(model, self.pieces.tokenize_target(model.target))
         n_start = len(start) if [token.id for token in tokens[: len(start)]] == [token.id for token in start] else 1
         return (*start, *(replace(token, start=None, end=None, word=None) for token in tokens[n_start:]))
+
+    def listed_tokens(self, model: Checkpoint, text: str, names: Sequence[str]) -> tuple[Token, ...]:
+        """Return the tokens of these names for encoder attention. Raises UsageError for the attention of the decoder."""
+        if model.kind == "encoder":
+            return self.pieces.listed_tokens(text, names)
+        return Reader.listed_tokens(self, model, text, names)
 
     def read(self, model: Checkpoint, text: str, tokens: tuple[Token, ...]) -> ModelInput:
         """Return the ids of the source and of the decoder; for encoder attention, only the decoder's start."""
