@@ -28,6 +28,10 @@ VIEWS = frozenset(
 ).union(IN_ORDER, PARTS, ["type", "_to_copy", "__getitem__"])
 CHUNKS = frozenset(["__getitem__", "narrow", "chunk", "split", "tensor_split", "split_with_sizes"])
 MULTIPLICATION = frozenset(["mul", "__mul__", "multiply", "__rmul__"])
+SCALES = MULTIPLICATION.union(  # functions that multiply each weight by a number, also by 0 where it is hidden
+    "rmul imul div divide truediv true_divide rtruediv itruediv normalize".split(),  # noqa: SIM905
+    "masked_fill where tril triu nan_to_num threshold hardshrink".split(),  # noqa: SIM905
+)
 FRESH = frozenset(["new_zeros", "new_ones", "new_empty", "new_full"])  # they read no number of the tensor
 JOINS = frozenset(["cat", "concat", "concatenate"])
 SUMMARIES = frozenset(
@@ -360,4 +364,5 @@ class Follower:
         others = [tensor for tensor in moving if tensor is not source]
         if name in MULTIPLICATION and out.numel() > source.numel() and others:
             return replace(table, spread=(source, self.layouts[source], others[0]))
-        return replace(table, touched=name, before_dropout=None)
+        is_scaled = name in SCALES or name.strip("_") in SCALES
+        return replace(table, touched=name, mixed=table.mixed if is_scaled else name, before_dropout=None)

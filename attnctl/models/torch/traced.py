@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from attnctl.attention import Array
-from attnctl.checks.tolerances import NEGATIVE, OWN_ROW
+from attnctl.checks.tolerances import NEGATIVE, NOTHING, OWN_ROW
 from attnctl.models.torch.contractions import CONVOLUTIONS, Contraction, contraction_of
 from attnctl.models.torch.following import Follower
 from attnctl.models.torch.layouts import (
@@ -287,8 +287,8 @@ class Tracer(Follower):
         layout = tuple(axes[letter] for letter in product.result)
         if [axis_size(axis) for axis in layout] == list(out.shape):
             self.layouts[out] = layout
-            touched = "a mix of heads" if table.softmax is not None else ""
-            self.tables[out] = replace(table, touched=touched, before_dropout=None, first=None, second=None)
+            mixed = "a mix of heads" if table.softmax is not None else ""
+            self.tables[out] = replace(table, touched=mixed, mixed=mixed, before_dropout=None, first=None, second=None)
 
     def _unnormalised(
         self,
@@ -459,10 +459,10 @@ class Tracer(Follower):
         is_part = not table.has_sink and math.prod(atom.size for atom in groups[3]) < axis_size(table.keys)
         if table.touched or is_part:
             least, above, below = _rows_of(weights, layout, groups[3])
-            if least < -NEGATIVE or above > OWN_ROW:
-                self.refuse(
-                    f"its weights are changed after the softmax ({table.touched}): they are no shares of attention"
-                )
+            is_sum = table.mixed and not table.has_sink  # of heads, or of two softmaxes: shares only if they sum to 1
+            if least < -NEGATIVE or above > OWN_ROW or (is_sum and below > OWN_ROW):
+                function = table.mixed or table.touched
+                self.refuse(f"its weights are changed after the softmax ({function}): they are no shares of attention")
                 return None
             if is_part and below > OWN_ROW:
                 self.refuse(PART_OF_ROW)
@@ -497,11 +497,13 @@ class Tracer(Follower):
 
 
 def _rows_of(weights: Array, layout: Layout, keys: Sequence[Atom]) -> tuple[float, float, float]:
-    """Return the smallest weight, how far the sum of a row is above 1 at most, and below 1."""
+    """Return the smallest weight in shares of the largest, how far the sum of a row is above 1 at most, and below 1."""
     dims = [index for index, axis in enumerate(layout) if axis and axis[0] in keys]
     wide = weights.detach().float()
     sums = (wide.sum(dims) if dims else wide).nan_to_num(1.0)
-    return float(wide.nan_to_num(0.0).amin()), float(sums.amax()) - 1, 1 - float(sums.amin())
+    wide = wide.nan_to_num(0.0)
+    least = float(wide.amin() / wide.abs().amax().clamp(min=NOTHING))
+    return least, float(sums.amax()) - 1, 1 - float(sums.amin())
 
 
 def _multiplying(

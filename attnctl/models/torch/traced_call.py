@@ -59,6 +59,7 @@ class Table:
     keys: Axis = ()  # the axis of the softmax
     before_dropout: Array | None = None
     touched: str = ""  # the function that changed the weights after the softmax
+    mixed: str = ""  # the same, of a function that does more than multiply each weight by a number of its own
     has_sink: bool = False
     is_exponential: bool = False
     is_log: bool = False

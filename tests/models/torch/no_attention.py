@@ -205,6 +205,42 @@ class TalkingHeadsByConvolution(Written):
         return self.joined(self.mix(weights) @ v)
 
 
+class TalkingHeadsAtTheirStart(Written):
+    """CaiT (Touvron et al. 2021) as timm 1.0.31 builds it: so small a mix that no row sums to much, or goes far below 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.before, self.after = nn.Linear(H, H), nn.Linear(H, H)
+        for layer in (self.before, self.after):
+            nn.init.trunc_normal_(layer.weight, std=0.02)
+            nn.init.zeros_(layer.bias)
+        nn.init.constant_(self.after.bias, -1e-4)
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        scores = self.before((q @ k.mT / math.sqrt(D // H)).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        weights = self.after(scores.softmax(-1).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return self.joined(weights * 0.02 @ v)
+
+
+class DifferentialAtItsStart(Written):
+    """One softmax minus another of nearly the same scores: no weight is below 0, and rows sum to 0.2."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        one, other = ((q @ k.mT * scale).softmax(-1) for scale in (0.01, 0.011))
+        return self.joined((one - 0.8 * other) * 0.9 @ v)
+
+
+class DifferentialOfManyTokens(Written):
+    """One softmax minus another, of so many keys that each weight is small."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x.repeat(1, 300, 1)))
+        one, other = ((q[:, :, :N] @ k.mT * scale).softmax(-1) for scale in (1.0, -1.0))
+        return self.joined((one - 0.8 * other) @ v)
+
+
 class Shuffled(Written):
     """Weights go through a function that is not followed."""
 
@@ -342,6 +378,9 @@ NAMED = {
     Differential: "changed after the softmax",
     TalkingHeads: "a mix of heads",
     TalkingHeadsByConvolution: "a mix of heads",
+    TalkingHeadsAtTheirStart: "a mix of heads",
+    DifferentialAtItsStart: r"changed after the softmax \(sub\)",
+    DifferentialOfManyTokens: "changed after the softmax",
     Shuffled: "interpolate",
     Nested: "nested",
 }
