@@ -528,6 +528,9 @@ def table_lines(table: Table, room: int, width: int) -> Iterator[RenderableType]
 
 
 def _after(gap: int, cell: RenderableType) -> RenderableType:
+    if isinstance(cell, _Whole):
+        cell.gap = gap
+        return cell
     return Padding(cell, (0, 0, 0, gap)) if gap else cell
 
 
@@ -546,10 +549,33 @@ def _table_cell(column: Column, row: int, room: int) -> RenderableType:
         style += (change_style if column.kind == "change" else heat_style)(shade)
     if column.cut == "start":
         return _End(text, style)
+    if not column.cut:
+        return _Whole(text, style)
     cell = safe_text(text, style)
     if column.cut == "below":
         cell.no_wrap, cell.overflow = False, "fold"
     return cell
+
+
+class _Whole:
+    """A text in one line that has the room it needs: rich lays out a Text word by word, several times as slowly."""
+
+    def __init__(self, text: str, style: Style) -> None:
+        self.text, self.style, self.gap = text if text.isprintable() else harmless_line(text), style, 0
+        self._width = cell_len(self.text)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Return its width."""
+        return Measurement(self.gap + self._width, self.gap + self._width)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield one line, in which the style fills the column, but not the gap."""
+        free = options.max_width - self.gap - self._width
+        if free < 0:
+            yield Padding(safe_text(self.text, self.style), (0, 0, 0, self.gap))
+            return
+        yield Segment(" " * self.gap)
+        yield Segment(self.text + " " * free if options.justify == "left" else " " * free + self.text, self.style)
 
 
 class _End:
