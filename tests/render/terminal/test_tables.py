@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
+from rich.padding import Padding
 from rich.text import Text
 
 from attnctl.render.forms import Column, Grid, Line, Table, label_fit, shaded_tokens, sum_columns
@@ -126,3 +129,32 @@ def test_a_shaded_text_is_shown_where_there_are_colours() -> None:
 
 def test_a_table_without_values_is_no_table() -> None:
     assert lines(Table([Column("n", []), Column("s", [None, None])]), 80) == []
+
+
+@pytest.mark.parametrize("width", [24, 40, 200])
+@pytest.mark.parametrize("colours", [None, "truecolor"])
+def test_cells_that_are_never_cut_look_like_rich_texts(
+    width: int, colours: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(
+        [
+            Column("layer", [0, 1, 10]),
+            Column("word", ["é 🍕", "\x1b[31mred", "none"], "text"),
+            Column("mass", [0.25, None, 1.0], "heat", "{:.3f}".format),
+            Column("a long heading", [-3, 4, 5], rank=1, tone="bold"),
+        ],
+        strong=(False, True, False),
+    )
+
+    def shown() -> str:
+        page = io.StringIO()
+        SafeConsole(file=page, width=width, color_system=colours, force_terminal=bool(colours)).print(Shown([table]))
+        return page.getvalue()
+
+    ours = shown()
+
+    def as_rich_text(cell: Any, *_: object) -> Iterator[Padding]:
+        yield Padding(console.safe_text(cell.text, cell.style), (0, 0, 0, cell.gap))
+
+    monkeypatch.setattr(console._Fitted, "__rich_console__", as_rich_text)
+    assert ours == shown() and "é 🍕" in ours
