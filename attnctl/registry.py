@@ -210,6 +210,7 @@ MOVED = {
     **{f"{name} --qkv": "attnctl explain --qkv FILE" for name in ("batch", "quiz")},
     "heatmap --json": "-o FILE.json, or attnctl explain TEXT --json,",
     "view --json": "attnctl explain TEXT --json",
+    "evaluate --write-corpus": "-o FILE.conllu",
     "batch --parameters": "--steps all",
     "batch --json": "--format json, the default,",
     "--engine": "--ray ADDRESS",

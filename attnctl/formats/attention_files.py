@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Mapping
+import shlex
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +23,7 @@ from attnctl.formats.arrays import axis_names, read_array, safetensors_header, w
 from attnctl.formats.soft_alignments import begins_as_soft_alignment, read_soft_alignment
 from attnctl.formats.validation import WEIGHTS_KEYS, check_unpickled, read_npz, telling_unsound, with_bfloat16
 from attnctl.runtime.files import decode_text, open_regular, parse_json
-from attnctl.text import counted, shortened
+from attnctl.text import counted, for_pasting, shortened
 
 if TYPE_CHECKING:
     from attnctl.runtime.arrays import Bools, Floats
@@ -33,6 +37,7 @@ MOST_CANDIDATES = 20  # of a file of tensors that may be attention; a model has 
 MOST_LETTERS = 100  # of a name in a message
 SAMPLE_BYTES = 1 << 20  # of an array, whose rows are summed
 MOST_NAMED = 6  # names in a message
+MOST_OBJECTS = 1000  # of a document, in which numbers are searched for a message
 _ATTENTION = re.compile(r"att(e)?n(tion)?s?|weights?|probs|softmax|qk", re.I)
 
 
@@ -276,8 +281,51 @@ def _arrays_of_json(document: Mapping[str, Any], path: str) -> dict[str, Array]:
                 if name in WEIGHTS_KEYS:
                     raise AttnctlError(f"{path}: {name} holds {problem}") from error
     if not arrays.keys() - {"tokens", "key_tokens"}:
-        raise AttnctlError(f"{path} holds no lists of numbers: {FORMS}")
+        raise AttnctlError(f"{path} holds no lists of numbers by name{_deeper_lists(document, path) or f': {FORMS}'}")
     return arrays
+
+
+def _deeper_lists(document: Mapping[str, Any], path: str) -> str:
+    """Return the end of a sentence that says where lists of numbers are deeper in a document, and how to take them out."""
+    for place, parent in islice(_objects_in(document), MOST_OBJECTS):
+        weights = next((name for name, value in parent.items() if _depth_of_numbers(value) > 1), None)
+        if weights is None:
+            continue
+        names = [name for name, value in parent.items() if _is_list_of_words(value)]
+        taken = zip((WEIGHTS_KEYS[0], "tokens", "key_tokens"), (weights, *names), strict=False)
+        program = f"{{{', '.join(f'{key}: {_place_of(name, place)}' for key, name in taken)}}}"
+        deeper = f"its {_place_of(weights, place)} does"
+        return f", but {deeper}: jq {shlex.quote(program)} {for_pasting(path)} | attnctl heatmap -"
+    return ""
+
+
+def _objects_in(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the objects in JSON with their places as jq writes them, the outermost first; of a list its first item."""
+    waiting: deque[tuple[str, object]] = deque([("", document)])
+    while waiting:
+        place, value = waiting.popleft()
+        if isinstance(value, dict):
+            yield place, value
+            waiting.extend((_place_of(name, place), part) for name, part in value.items())
+        elif isinstance(value, list) and value:
+            waiting.append((f"{place}[0]", value[0]))
+
+
+def _place_of(name: str, place: str) -> str:
+    """Return the place of the value that an object in `place` has under a name, as jq writes it."""
+    return f"{place}.{name}" if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else f"{place or '.'}[{json.dumps(name)}]"
+
+
+def _depth_of_numbers(value: object) -> int:
+    """Return how many lists are around the first number of nested lists; 0 if there is no number."""
+    depth = 0
+    while isinstance(value, list) and value:
+        value, depth = value[0], depth + 1
+    return depth if isinstance(value, int | float) and not isinstance(value, bool) else 0
+
+
+def _is_list_of_words(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, str) for item in value)
 
 
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "V2"}  # types of floats in safetensors

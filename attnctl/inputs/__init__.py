@@ -164,9 +164,16 @@ def check_no_file(text: str) -> None:
                 raise UsageError(f"{name} is in a form that attnctl does not read: {FORMS}")
             raise UsageError(f"{name} is a file: a text in it is read with {option_name('file')} {for_pasting(name)}")
         raise AttnctlError(f"no file {name[:200]}: there is no such file here, and a text would have several words")
-    if not name or re.search(r"\s|\0", name) or len(name) >= limits.NAME_BYTES:
+    if not name or "\0" in name or len(name) >= limits.NAME_BYTES or "\n" in name:
         return
     word = for_pasting(name)
+    if os.path.isfile(name):  # noqa: PTH113 (pathlib raises for a name that is too long)
+        raise UsageError(
+            f"{name} is a file: a text in it is read with {option_name('file')} {word}; as a text: printf %s {word} | "
+            "attnctl … -"
+        )
+    if re.search(r"\s", name):
+        return
     if Path(name).is_dir():
         raise UsageError(
             f"{name} is a folder: attnctl batch {word} reads its texts; as a text: printf %s {word} | attnctl … -"

@@ -240,7 +240,7 @@ BRANCHES = {
     "batch of conversations": Branch("batch --chat chats.jsonl FOLDER", f"{TINY} {WORK} --column --id-column"),
     "evaluate a census, picture": Branch("evaluate census.json -o census.svg", SAME),
     # dot sees both sides, as the demo does, so the sentences are the same
-    "evaluate --write-corpus": Branch("evaluate --write-corpus -", "--model"),
+    "evaluate, the bundled corpus": Branch("evaluate -o made.conllu", "--model"),
     "evaluate a corpus": Branch("evaluate corpus.conllu RANDOM", f"{SAME} {WORK}"),
     "evaluate, JSON": Branch("evaluate corpus.conllu RANDOM --json", f"{SAME} {WORK}"),
     "evaluate the grammar": Branch("evaluate --sentences 20", DEMO),
@@ -270,7 +270,7 @@ VALUES = {
     "how": "mean", "reference": "lines.txt", "edge": "eat>Alice", "questions": "2", "format": "npz", "input": "text",
     "column": "said", "id_column": "key", "max_tokens": "3", "batch_size": "4", "jobs": "1", "ray": "nowhere",
     "gpus_per_worker": "1", "budget": "2", "relations": "names.csv", "least": "3", "sentences": "21",
-    "write_corpus": "made.conllu", "answer": "tea", "needle": "a fact", "question": "which?",
+    "answer": "tea", "needle": "a fact", "question": "which?",
     "expect": "that", "haystack": "lines.txt", "lengths": "100", "depths": "0", "switch_off": "0", "length": "100",
     "gold": "gold-one", "gold_from": "1", "setting": "seed=4", "unset": "layer", "site": "site", "watch": "Alice will", "max_steps": "2", "lr": "0.1",
     "objective": "masked-word", "heads": "1.0", "texts": "lines.txt", "dtype_b": "bfloat16", "device_b": "cpu",

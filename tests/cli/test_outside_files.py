@@ -132,7 +132,7 @@ def test_a_packed_text_that_unpacks_to_gigabytes(run: Run) -> None:
 
 
 def test_names_that_cannot_be_written(refused: Refused) -> None:
-    for command in (["explain", TEXT, "-o", "a\0b.json"], ["evaluate", "--sentences", "20", "--write-corpus", "a\0b"]):
+    for command in (["explain", TEXT, "-o", "a\0b.json"], ["evaluate", "--sentences", "20", "-o", "a\0b.conllu"]):
         assert "no file has such a name" in refused(*command)
     assert "no file has" in refused("train", "a\0b", "-o", "run")
     loop(Path("x.json"))

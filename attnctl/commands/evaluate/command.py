@@ -19,7 +19,6 @@ from attnctl.cli import (
     MADE,
     MATHEMATICS,
     NUMBERS,
-    ONE_CALL,
     OUTPUT,
     WORK,
     CorpusModelOptions,
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from attnctl.commands.evaluate.result import CensusTable
 
 FILES = (".json", ".csv", ".parquet", ".html", *(f".{name}" for name in format_names()))
+CORPUS = ".conllu"  # the bundled corpus itself
 # options of the counting itself, and of the results
 COUNTING = ("relations", "untrained", "max_tokens", "batch_size", "jobs", "replace", EngineOptions)
 COUNTED = ("subtypes", "least", "output", MapLook)
@@ -137,16 +137,6 @@ def evaluate_command(
             rich_help_panel=LOOK,
         ),
     ] = 1000,
-    write_corpus: Annotated[
-        str | None,
-        Option(
-            "--write-corpus",
-            envvar=ONE_CALL,
-            help="Write the held-out sentences of the bundled corpus as CoNLL-U.",
-            metavar="FILE",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
     json: Annotated[
         bool,
         Option("--json", help="Write JSON: the whole census.", rich_help_panel=OUTPUT),
@@ -155,7 +145,7 @@ def evaluate_command(
         list[str] | None,
         output_option(
             f"Where to write: .json, .csv, .parquet, {suffixes_listed(last=', ')}, .html, "
-            "or a folder, in which an interrupted run goes on; repeatable."
+            "or a folder, in which an interrupted run goes on; repeatable. Without a corpus .conllu, for its sentences."
         ),
     ] = None,
     look: MapLook,
@@ -170,21 +160,14 @@ def evaluate_command(
     paths, options = corpus or [], option_values(model)
     if model.model is None and _is_model(paths):
         paths, options = [], options | {"model": paths[0]}
-    if write_corpus is not None:
-        model_options = [field.name for field in fields(CorpusModelOptions) if field.name not in ("model", "causal")]
-        refuse_unused(
-            context, *COUNTING, *COUNTED, "json", *model_options, because="--write-corpus writes sentences alone"
-        )
-        if paths:
-            raise UsageError(
-                "writes the held-out sentences of the bundled corpus: give no corpus with it", option="write_corpus"
-            )
-        from attnctl.commands.evaluate.bundled import treebank_text
-
-        put_bytes(treebank_text(sentences, bool(model_of(options).info.causal)).encode(), write_corpus)
+    if any(path.lower().endswith(CORPUS) for path in output or ()):
+        _write_bundled_corpus(context, paths, output or [], options, sentences)
         return DONE
     if not paths:
-        of_corpus = "attnctl evaluate CORPUS.conllu -o FILE writes the census of a corpus; for these sentences: --json"
+        of_corpus = (
+            "attnctl evaluate CORPUS.conllu -o FILE writes the census of a corpus; for these sentences: --json, and "
+            "-o FILE.conllu writes them"
+        )
         refuse_unused(context, "output", because=of_corpus)
         refuse_unused(context, *COUNTING, *COUNTED, because="use it with a corpus of your own")
         _evaluate_bundled(options, sentences, json)
@@ -240,6 +223,21 @@ def evaluate_command(
             f"{count:,} of {census.sentences.used + count:,} sentences {verb} left out: {', '.join(left_out(census))}"
         )
     return PARTIAL if skipped and not stored else DONE
+
+
+def _write_bundled_corpus(
+    context: Context, paths: list[str], outputs: list[str], options: dict[str, object], count: int
+) -> None:
+    """Write the held-out sentences of the bundled corpus as CoNLL-U. Raises UsageError for what does not change them."""
+    if paths or len(outputs) > 1:
+        why = "give no corpus with it" if paths else "it is written alone"
+        raise UsageError(f"-o {outputs[0]} writes the held-out sentences of the bundled corpus: {why}")
+    of_model = [field.name for field in fields(CorpusModelOptions) if field.name not in ("model", "causal")]
+    counted = [name for name in COUNTED if name != "output"]
+    refuse_unused(context, *COUNTING, *counted, "json", *of_model, because=f"{outputs[0]} holds sentences alone")
+    from attnctl.commands.evaluate.bundled import treebank_text
+
+    put_bytes(treebank_text(count, bool(model_of(options).info.causal)).encode(), outputs[0])
 
 
 def _evaluate_bundled(options: dict[str, object], count: int, json: bool) -> None:
