@@ -264,8 +264,12 @@ class Tracer(Follower):
             if over_keys:
                 self.refuse(TWO_SOFTMAXES)
             return None
-        if values_are_constant:
-            return None  # rows of a parameter: an embedding of what a vocabulary's softmax expects
+        if values_are_constant:  # rows of a parameter: an embedding of what a vocabulary's softmax expects
+            if table.softmax is None and any(
+                side and all(atom.feature for atom in side) for side in (table.rows, table.columns)
+            ):
+                self._note_projected(product, place, axes, out)
+            return None
         if table.softmax is None:
             return self._unnormalised(table, used, layout, product, place, axes, summed, out, name, args, keywords, run)
         if table.of_channels:
@@ -281,14 +285,19 @@ class Tracer(Follower):
 
     def _mix(self, product: Contraction, place: int, axes: dict[str, Axis], table: Table, out: Array) -> None:
         """Follow a table whose heads a constant matrix mixes."""
-        new = product.operands[1 - place]
-        for letter, size in zip(product.letters[1 - place], new.shape, strict=True):
-            axes.setdefault(letter, fresh_axis(size, feature=True))
-        layout = tuple(axes[letter] for letter in product.result)
-        if [axis_size(axis) for axis in layout] == list(out.shape):
-            self.layouts[out] = layout
+        if self._note_projected(product, place, axes, out):
             mixed = "a mix of heads" if table.softmax is not None else ""
             self.tables[out] = replace(table, touched=mixed, mixed=mixed, before_dropout=None, first=None, second=None)
+
+    def _note_projected(self, product: Contraction, place: int, axes: dict[str, Axis], out: Array) -> bool:
+        """Note the axes of a table that a constant matrix multiplies; return whether they are known."""
+        for letter, size in zip(product.letters[1 - place], product.operands[1 - place].shape, strict=True):
+            axes.setdefault(letter, fresh_axis(size, feature=True))
+        layout = tuple(axes[letter] for letter in product.result)
+        is_known = [axis_size(axis) for axis in layout] == list(out.shape)
+        if is_known:
+            self.layouts[out] = layout
+        return is_known
 
     def _unnormalised(
         self,
@@ -306,7 +315,7 @@ class Tracer(Follower):
         """See scores that multiply values without a softmax: attention if the model has made the rows sum to 1 itself."""
         sides = [side for side in (table.rows, table.columns) if side]
         if table.of_channels or any(all(atom.feature for atom in side) for side in sides):
-            if any(_same_side(summed, side) for side in sides):
+            if any(_same_side(summed, side) for side in sides) and not self._has_features_alone(product, place):
                 self.refuse(LINEAR)
             return None
         if not any(_same_side(summed, side) for side in sides):
@@ -325,6 +334,16 @@ class Tracer(Follower):
         if bool(weights.amin() >= 0):
             self.undivided[out] = Undivided(refusal, used, dims, how, meet)
         return None
+
+    def _has_features_alone(self, product: Contraction, place: int) -> bool:
+        """Return whether the other operand has features for rows, as the mix of streams in hyper-connections: no queries."""
+        other, letters = product.operands[1 - place], product.letters[1 - place]
+        layout = self.layouts.get(other)
+        if layout is None or len(layout) != len(letters):
+            return False
+        rows = [axis for axis, letter in zip(layout, letters, strict=True) if letter not in product.letters[place]]
+        rows = [axis for axis in rows if axis]
+        return bool(rows) and all(atom.feature for axis in rows for atom in axis)
 
     def follow(self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], out: Any) -> Any:
         """Follow a call; see an attention where weights have met values first, and their sum divides the result."""

@@ -98,7 +98,29 @@ class Gram(nn.Module):
         return (y.mT @ y).softmax(-1).diagonal(dim1=-2, dim2=-1).sum(-1)
 
 
-SILENT = [Router, TopRouter, CosineRouter, Contrastive, SoftTargets, LanguageHead, Gate, Gram]
+class Streams(nn.Module):
+    """Hyper-connections (Zhu et al. 2025) as hyper-connections 0.4.11 writes them: each token mixes its own streams."""
+
+    def __init__(self):
+        super().__init__()
+        self.mixes = nn.ParameterList(torch.randn(D, 5) for _ in range(3))
+        self.branches = nn.ModuleList(nn.Linear(D, D) for _ in range(3))
+        self.beta = nn.Parameter(torch.randn(D))
+
+    def forward(self, x):
+        streams = x.repeat_interleave(4, 0)  # (batch * streams, n, d)
+        for mix, branch in zip(self.mixes, self.branches, strict=True):
+            apart = streams.unflatten(0, (len(x), 4)).permute(0, 2, 1, 3)  # (batch, n, streams, d)
+            normed = functional.normalize(apart, dim=-1)
+            alpha = (normed @ mix).tanh() * 0.01 + torch.eye(4, 5)
+            mixed = torch.einsum("...st,...sd->...td", alpha, apart)
+            beta = (normed @ self.beta).tanh()
+            added = torch.einsum("bnd,bns->bnsd", branch(mixed[..., 0, :]), beta)
+            streams = (mixed[..., 1:, :] + added).permute(0, 2, 1, 3).flatten(0, 1)
+        return streams.unflatten(0, (len(x), 4)).sum(1)
+
+
+SILENT = [Streams, Router, TopRouter, CosineRouter, Contrastive, SoftTargets, LanguageHead, Gate, Gram]
 
 
 class OverQueries(Written):
