@@ -64,8 +64,8 @@ def sink_sentence(trace: Trace) -> str | None:
     The row of the first token is left out: if the future is hidden, that token can only look at itself.
     """
     keys = trace.key_axis
-    first, special = [], []
-    special_keys = [j for j, token in enumerate(keys) if token.special and j > 0]
+    parked = []  # of each layer, the mean weight on each column
+    columns = [0, *(j for j, token in enumerate(keys) if token.special and j > 0)]
     for layer in trace.layers:
         if layer.weights is None:
             continue
@@ -73,19 +73,18 @@ def sink_sentence(trace: Trace) -> str | None:
         sees = np.ones(len(queries), bool) if layer.mask is None else np.asarray(layer.mask.any(1))  # (rows,)
         rows = [place for place, i in enumerate(queries) if sees[place] and (i > 0 or not trace.reads_itself)]
         if rows and layer.heads:
-            first.append(layer.weights[:, rows, 0].mean(dtype=np.float64))
-            of_special = layer.weights[..., special_keys][:, rows]  # (heads, rows, special keys)
-            special.append(of_special.sum(axis=-1, dtype=np.float64).mean())
-    if not first or len(keys) < 2:
+            cells = layer.weights[:, np.array(rows)[:, None], columns]  # (heads, rows, columns)
+            parked.append(cells.mean((0, 1), dtype=np.float64))
+    if not parked or len(keys) < 2:
         return None
+    first, *special = np.mean(parked, 0).tolist()
     with_weights = [layer for layer in trace.layers if layer.weights is not None]
     where = heads_text([(layer.layer, head) for layer in with_weights for head in layer.heads])
     if keys[0].seconds:  # frames: the special ones pad a sound to its full length
-        share = float(np.mean(special))
-        return parked_sentence(where, [(share, "frames after the end of the sound")]) if special_keys else None
-    shares = [(float(np.mean(first)), f"the first token, {visible_text(keys[0].text)}")]
-    if special_keys:
-        shares.append((float(np.mean(special)), other_special([keys[j] for j in special_keys])))
+        return parked_sentence(where, [(sum(special), "frames after the end of the sound")]) if special else None
+    shares = [(first, f"the first token, {visible_text(keys[0].text)}")]
+    if special:
+        shares.append((sum(special), other_special([keys[j] for j in columns[1:]])))
     return parked_sentence(where, shares)
 
 
