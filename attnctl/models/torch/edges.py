@@ -14,14 +14,17 @@ import torch
 
 from attnctl.models.torch.tensors import ByTensor, tensors_in
 
-EDGES = "its softmax goes over the groups of an index (the edges of a graph): it has a weight for each edge, and no map of tokens"
+EDGES = (
+    "its softmax goes over the groups of an index (the edges of a graph): it has a weight for each edge, and no map of "
+    "tokens"
+)
 SUMS = frozenset(["scatter_add", "index_add", "scatter_reduce", "index_reduce", "segment_reduce"])
 QUOTIENTS = frozenset(["div", "divide", "true_divide", "truediv", "itruediv"])
 PRODUCTS = frozenset(["mul", "multiply", "rmul", "imul"])
-PASSES = frozenset(  # functions whose result is what the first argument was: exponentials, their sums, or weights
-    "view reshape unsqueeze squeeze expand expand_as flatten unflatten contiguous to type_as float half bfloat16 getitem "
-    "index_select gather repeat_interleave add radd clamp clamp_min dropout transpose permute".split()  # noqa: SIM905
-)
+# functions whose result is what the first argument was: exponentials, their sums, or weights
+RESHAPES = "view reshape unsqueeze squeeze expand expand_as flatten unflatten transpose permute contiguous to type_as"
+PICKS = "getitem index_select gather repeat_interleave add radd clamp clamp_min dropout float half bfloat16"
+PASSES = frozenset(f"{RESHAPES} {PICKS}".split())
 
 
 @dataclass(eq=False)
