@@ -19,6 +19,7 @@ import torch
 from attnctl.attention import Array
 from attnctl.checks.tolerances import NEGATIVE, NOTHING, OWN_ROW
 from attnctl.models.torch.contractions import CONVOLUTIONS, Contraction, contraction_of
+from attnctl.models.torch.edges import EDGES, EdgeSoftmax
 from attnctl.models.torch.following import Follower
 from attnctl.models.torch.layouts import (
     Atom,
@@ -85,6 +86,7 @@ class Tracer(Follower):
     left: dict[str, str] = field(default_factory=dict)  # module → sentence, until its scores are seen to attend
     undivided_refusals: list[Refusal] = field(default_factory=list)
     undivided: ByTensor[Undivided] = field(default_factory=ByTensor)
+    edges: EdgeSoftmax = field(default_factory=EdgeSoftmax)
 
     # --- softmax ---
 
@@ -348,6 +350,8 @@ class Tracer(Follower):
     def follow(self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], out: Any) -> Any:
         """Follow a call; see an attention where weights have met values first, and their sum divides the result."""
         out = super().follow(name, args, keywords, out)
+        if self.edges.meet_values(name, args, keywords, out):
+            self.refuse(EDGES)
         if name in LEAVES and args and (table := self.tables.get(args[0])) is not None:
             if table.softmax is not None:
                 table.softmax.lost = table.softmax.lost or name

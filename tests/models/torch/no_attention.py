@@ -272,6 +272,22 @@ class Shuffled(Written):
         return self.joined(functional.interpolate(weights, scale_factor=2)[..., ::2, ::2] @ v)
 
 
+class Edges(Written):
+    """GATConv and TransformerConv (PyTorch Geometric 2.8.1): a weight for each edge, by sums over the edges of a node."""
+
+    def forward(self, x):
+        q, k, v = (part[0].view(N, H, D // H) for part in self.projected(x))
+        source, target = torch.tensor([[0, 1, 2, 3, 0, 2], [1, 2, 3, 0, 2, 1]])
+        scores = (q[target] * k[source]).sum(-1) / math.sqrt(D // H)  # (edges, heads)
+        index = target.view(-1, 1).expand_as(scores)
+        top = scores.new_zeros(N, H).scatter_reduce_(0, index, scores.detach(), reduce="amax", include_self=False)
+        shares = (scores - top.index_select(0, target)).exp()
+        total = shares.new_zeros(N, H).scatter_add_(0, index, shares) + 1e-16
+        weights = shares / total.index_select(0, target)
+        messages = v[source] * weights.view(-1, H, 1)
+        return messages.new_zeros(N, H, D // H).scatter_add_(0, index[..., None].expand_as(messages), messages)
+
+
 class Nested(Written):
     def forward(self, x):
         q, k, v = (torch.nested.as_nested_tensor(list(part), layout=torch.jagged) for part in self.projected(x))
@@ -381,6 +397,7 @@ NAMED = {
     SoftmaxInNumpy: r"leave torch \(numpy\)",
     ValuesInNumpy: "go through numpy",
     TwoParts: "only a part of the keys",
+    Edges: "the edges of a graph",
     OverLandmarks: "another softmax",
     LinearInOneEinsum: "linear attention",
     Divided: "do not sum to 1",
