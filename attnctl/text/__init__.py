@@ -164,9 +164,13 @@ def csv_table(
 
 def harmless_text(text: str) -> str:
     """Return text of any length as it may safely be written: as `visible_text`, but line ends, tabs and spaces stay."""
-    if text.isprintable():
-        return text
-    return "".join(char if char in "\n\t" else _visible_symbol(char) for char in text)
+    return "\n".join(map(_harmless_part, text.split("\n")))
+
+
+def _harmless_part(line: str) -> str:
+    if line.isprintable():  # of a long text nearly every line is
+        return line
+    return "".join(char if char == "\t" else _visible_symbol(char) for char in line)
 
 
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")

@@ -141,12 +141,15 @@ NAME = 8  # cells of a column's name
 _PLAIN, _DIM = Style(), Style.parse(DIM)
 
 
+VIRIDIS_BYTES = tuple(bytes.fromhex(colour[1:]) for colour in VIRIDIS)
+
+
 def viridis_colour(share: float) -> tuple[int, int, int]:
     """Return the colour (red, green, blue from 0 to 255) for a number from 0 to 1."""
     place = min(max(share, 0.0), 1.0) * (len(VIRIDIS) - 1)
     low = min(int(place), len(VIRIDIS) - 2)
-    ends = (bytes.fromhex(colour[1:]) for colour in VIRIDIS[low : low + 2])
-    r, g, b = (round(a + (c - a) * (place - low)) for a, c in zip(*ends, strict=True))
+    first, second = VIRIDIS_BYTES[low : low + 2]
+    r, g, b = (round(a + (c - a) * (place - low)) for a, c in zip(first, second, strict=True))
     return r, g, b
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.color import Color
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from attnctl.checks.document_fields import Box
-    from attnctl.runtime.arrays import Bools
+    from attnctl.runtime.arrays import Bools, Bytes, Floats
 
 WIDEST = 64  # columns of a panel
 MOST_PANELS = 12  # panels that are shown, one below the other
@@ -55,30 +56,27 @@ class PhotographBlocks:
         heats = [heat_of_boxes(panel.weights, self.heat.keys, size, grey.shape) for panel in panels]
         largest = max(float(np.nanmax(heat)) for heat in heats) or 1.0
         for panel, heat in zip(panels[:MOST_PANELS], heats, strict=False):
-            outline = _outline(panel.box, size, grey.shape)
+            pixels = self._pixels(grey, heat / largest, _outline(panel.box, size, grey.shape))
             yield Text(f"\n{panel.title}")
-            for upper in range(0, high, 2):
-                line = Text()
-                for x in range(wide):
-                    two = [
-                        Color.from_rgb(*(MARK if outline[y, x] else self._pixel(grey[y, x], heat[y, x] / largest)))
-                        for y in (upper, upper + 1)
-                    ]
-                    line.append("▀", Style(color=two[0], bgcolor=two[1]))
-                yield line
+            for upper, lower in zip(pixels[::2], pixels[1::2], strict=True):
+                for above, below in zip(upper.tolist(), lower.tolist(), strict=True):
+                    yield Segment("▀", Style(color=Color.from_rgb(*above), bgcolor=Color.from_rgb(*below)))
+                yield Segment.line()
         yield Text(f"brightest: {largest:.3f} on one patch", style=DIM)
         if len(panels) > MOST_PANELS:
             more = f"… {len(panels) - MOST_PANELS} more panels: choose layers, heads or queries, or -o heat.png"
             yield Text(more, style=DIM)
 
-    def _pixel(self, grey: float, share: float) -> tuple[int, int, int]:
-        """Return the picture's grey mixed with the colour of a weight, 0 to 1; NaN: outside every patch."""
-        brightness = 255 * (0.2 + 0.8 * grey)
-        if np.isnan(share):
-            return int(brightness * 0.6), int(brightness * 0.6), int(brightness * 0.6)
-        mixed = 0.25 + 0.6 * float(share)
-        red, green, blue = (int((1 - mixed) * brightness + mixed * part) for part in self.colour(float(share)))
-        return red, green, blue
+    def _pixels(self, grey: Floats, shares: Floats, outline: Bools) -> Bytes:
+        """Return the picture's grey mixed with the colours of weights, 0 to 1 (NaN: no patch), and the outline."""
+        distinct, places = np.unique(shares, return_inverse=True)  # of the pixels of a patch all are the same
+        colours = np.array([(0, 0, 0) if np.isnan(share) else self.colour(float(share)) for share in distinct])
+        brightness = 255 * (0.2 + 0.8 * grey[..., None])  # (rows, columns, 1)
+        mixed = 0.25 + 0.6 * shares[..., None]  # (rows, columns, 1)
+        pixels = (1 - mixed) * brightness + mixed * colours[places.reshape(shares.shape)]  # (rows, columns, 3)
+        pixels = np.where(np.isnan(mixed), brightness * 0.6, pixels)  # (rows, columns, 3)
+        pixels[outline] = MARK
+        return pixels.astype(np.uint8)  # (rows, columns, 3)
 
 
 def _outline(box: Box | None, size: tuple[int, int], shape: tuple[int, int]) -> Bools:
