@@ -142,6 +142,7 @@ class Expectations:
     reach: Callable[[str, int, bool], Reach]
     rule: Rule | None
     texts: dict[str, Text] = field(default_factory=dict)  # kind of attention → its tokens
+    _of_layers: dict[tuple[Any, ...], Expected | None] = field(default_factory=dict, init=False, repr=False)
 
     def of_layer(
         self, kind: str, layer: int, n_q: int, n_k: int, attends: bool = True, head: int | None = None
@@ -151,6 +152,14 @@ class Expectations:
         `attends` is False for a layer that carries a state from token to token. Without a `head`, it is what any of them
         may let through.
         """
+        asked = kind, layer, n_q, n_k, attends, head  # by each test of a layer again
+        if asked not in self._of_layers:
+            self._of_layers[asked] = self._made_of_layer(*asked)
+        return self._of_layers[asked]
+
+    def _made_of_layer(
+        self, kind: str, layer: int, n_q: int, n_k: int, attends: bool, head: int | None
+    ) -> Expected | None:
         source = "encoder" if kind == "cross" else kind
         queries = self.texts.get("decoder" if kind == "cross" else kind)
         keys = self.texts.get(source)

@@ -98,10 +98,19 @@ def words() -> tuple[GrammarWord, ...]:
 
 def read_sentences(file: str, *parts: str) -> Iterator[str]:
     """Yield the sentences of some parts of a file, SENTENCES or HELD_OUT, each as its lines of CoNLL-U."""
-    whole = lzma.decompress(FOLDER.joinpath(file).read_bytes()).decode()
-    part_texts = dict(part.split("\n", 1) for part in whole.split(PART)[1:])
+    part_texts = _held_out_parts() if file == HELD_OUT else _parts_of(file)
     for part in parts:
         yield from part_texts[part].rstrip("\n").split("\n\n")
+
+
+@cache
+def _held_out_parts() -> dict[str, str]:
+    return _parts_of(HELD_OUT)  # a census asks for four parts, one after the other
+
+
+def _parts_of(file: str) -> dict[str, str]:
+    whole = lzma.decompress(FOLDER.joinpath(file).read_bytes()).decode()
+    return dict(part.split("\n", 1) for part in whole.split(PART)[1:])
 
 
 @cache
