@@ -18,12 +18,15 @@ class NotMeantError(Exception):
     """This mode does not apply to this family."""
 
 
+Run = Callable[[Family, Any], list[torch.Tensor]]
+
+
 @dataclass(frozen=True)
 class Mode:
     """One way to run a model: `run(family, model)` answers tensors that must not change while one looks on."""
 
     name: str
-    run: Callable[[Family, Any], list[torch.Tensor]]
+    run: Run
     dtype: str = "float32"
     narrow: bool = False  # one head of one layer is looked at, not all
     stop: bool = False  # and the forward left early
@@ -53,7 +56,7 @@ def plain(family: Family, model: Any) -> list[torch.Tensor]:
     return tensors(model(**given(family, model)))
 
 
-def padded(side: str) -> Callable[[Family, Any], list[torch.Tensor]]:
+def padded(side: str) -> Run:
     def run(family: Family, model: Any) -> list[torch.Tensor]:
         inputs = given(family, model, batch=2)
         there = torch.ones(2, N, dtype=torch.long)
@@ -80,7 +83,7 @@ def embedded(family: Family, model: Any) -> list[torch.Tensor]:
     return tensors(model(inputs_embeds=rows, **inputs))
 
 
-def generated(**how: Any) -> Callable[[Family, Any], list[torch.Tensor]]:
+def generated(**how: Any) -> Run:
     def run(family: Family, model: Any) -> list[torch.Tensor]:
         if family.head not in ("causal", "seq2seq") or not model.can_generate():
             raise NotMeantError
@@ -107,6 +110,8 @@ def takes(model: Any, name: str) -> bool:
 
 MODES = (
     Mode("plain", plain),
+    Mode("one head", plain, narrow=True),
+    Mode("stop", plain, narrow=True, stop=True),
     Mode("left-padded", padded("left")),
     Mode("right-padded", padded("right")),
     Mode("4-D mask", mask_4d),
@@ -115,7 +120,5 @@ MODES = (
     Mode("generate", generated()),
     Mode("beams", generated(num_beams=2)),
     Mode("static cache", generated(cache_implementation="static")),
-    Mode("one head", plain, narrow=True),
-    Mode("stop", plain, narrow=True, stop=True),
     Mode("commands", plain, commands=True),
 )

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -15,8 +16,8 @@ from attnctl.api.captures import Captured
 from attnctl.api.capturing import capture
 from attnctl.errors import AttnctlError, UsageError
 from tests.tools.sweep.checkpoints import trace_of
-from tests.tools.sweep.families import Family, build
-from tests.tools.sweep.modes import Mode, NotMeantError
+from tests.tools.sweep.families import NEEDS, Family, build
+from tests.tools.sweep.modes import Mode, NotMeantError, Run
 from tests.tools.sweep.reference import PUT_OUT_OTHERWISE, Reference, recorded, softmaxes, true_weights
 
 EXACT, REFUSED, WRONG, ERROR, UNBUILT = "exact", "refused", "wrong", "error", "not built"
@@ -130,9 +131,8 @@ class Own:
 
 def own(family: Family, mode: Mode) -> Own:
     """The model's own eager run. Raises what it raises."""
-    model = build(family, "eager", mode.dtype)
-    with recorded(model) as calls:
-        answer = mode.run(family, model)
+    alone = run_alone(family, mode, "eager")
+    model, answer, calls = alone.model, alone.answer, alone.calls
     put_out: dict[str, Any] = {}
     if not calls:
         seen: list[Any] = []
@@ -155,15 +155,35 @@ def own(family: Family, mode: Mode) -> Own:
     return Own(answer, calls, {kind: parts for kind, parts in put_out.items() if any(parts)})
 
 
+@dataclass(frozen=True)
+class Alone:
+    """A run without attnctl: the model, which some change as they run, its answer, and its calls of attention."""
+
+    model: Any
+    answer: list[torch.Tensor]
+    calls: list[Reference]
+
+
+def run_alone(family: Family, mode: Mode, kernel: str) -> Alone:
+    """The run of a mode; those that differ only in what is looked at share one."""
+    return _run_alone(family, mode.run, kernel, mode.dtype, str(NEEDS.get(family.kind)))
+
+
+@lru_cache(maxsize=4)  # the two kernels of a mode; those that run alike follow each other
+def _run_alone(family: Family, run: Run, kernel: str, dtype: str, _: str) -> Alone:
+    model = build(family, kernel, dtype)
+    with recorded(model) as calls:
+        answer = run(family, model)
+    return Alone(model, answer, calls)
+
+
 def compare(family: Family, mode: Mode, kernel: str, reference: Own) -> None:
     """Raise DiffersError where what is captured is not what the model does; AttnctlError where attnctl refuses."""
     try:
-        model = build(family, kernel, mode.dtype)
-        with recorded(model) as alone:
-            before = mode.run(family, model)
+        alone = run_alone(family, mode, kernel)
     except Exception as error:
         raise UnfitError(f"{type(error).__name__}: {error}") from error
-    limit = CLOSE[mode.dtype]
+    model, limit = alone.model, CLOSE[mode.dtype]
     how: dict[str, Any] = {}
     if mode.narrow:
         with capture(model) as whole:
@@ -178,7 +198,9 @@ def compare(family: Family, mode: Mode, kernel: str, reference: Own) -> None:
     with capture(model, **how) as traces:
         after = mode.run(family, model)
         left = False
-    whats = [near(after, other, 10 * limit) for other in (before, reference.answer)] if after is not None else [None]
+    whats = (
+        [near(after, other, 10 * limit) for other in (alone.answer, reference.answer)] if after is not None else [None]
+    )
     what = whats[0] if mode.dtype == "float32" or None not in whats else None  # in half precision, of either kernel
     if what is not None:
         raise DiffersError(f"the model's own answer changes by {what}")
@@ -187,7 +209,7 @@ def compare(family: Family, mode: Mode, kernel: str, reference: Own) -> None:
     if mode.narrow:
         narrowed(traces, [t for t in whole if t.layer == chosen], left, limit)
     elif reference.calls:
-        called(traces, reference.calls, alone, limit, kernel == "sdpa" and mode.dtype != "float32")
+        called(traces, reference.calls, alone.calls, limit, kernel == "sdpa" and mode.dtype != "float32")
     else:
         outputs(traces, reference.put_out, limit)
 
