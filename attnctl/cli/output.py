@@ -14,7 +14,7 @@ from textwrap import wrap
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from attnctl.errors import UsageError, print_complaint, waiting
+from attnctl.errors import UsageError, option_name, print_complaint, waiting
 from attnctl.runtime.files import check_writable, need_pyarrow, write_whole
 from attnctl.text import either, harmless_text
 
@@ -142,7 +142,10 @@ def output_format(
     if output is None or output == "-":
         return requested or "terminal"
     suffix = Path(output).suffix.lower()[1:]
-    if suffix not in suffixes or (requested and suffix != requested):
+    if requested and suffix in suffixes and suffix != requested:
+        option = option_name(requested.removesuffix("l"), True)
+        raise UsageError(f"-o {output} is another format than {option}: a run writes one, leave out the other")
+    if suffix not in suffixes:
         raise UsageError(f"-o {output}: {command} writes {either([f'.{name}' for name in suffixes])}{hint}")
     check_writable(output)
     check_table(output)

@@ -95,8 +95,8 @@ def heatmap_command(
         Option(
             "--query",
             "-q",
-            help="Query of a photograph: a pixel (120,80), an index or a name; several, or each, for a panel a word or "
-            "object [default: CLS, or the last; each of a detector or a caption].",
+            help="Show only this query, or neighbours: eat, 2-4. Of a photograph: a pixel (120,80), an index or a name; "
+            "several, or each, for a panel a word or object [default: CLS, or the last; each of a detector or a caption].",
             metavar="TOKEN",
             autocompletion=completing(TEXT_WORDS, joined=True),
             rich_help_panel=LOOK,
@@ -152,7 +152,7 @@ def heatmap_command(
         else:
             _draw_photograph(opener, photograph, chosen, query, look, form, path)
         return
-    zoom = Zoom(rows, columns, pool, spans)
+    zoom = Zoom(rows, columns, pool, spans, query)
     if form == "terminal":
         _show_grid(opener, chosen, zoom, look)
     elif form == "pipe":
@@ -169,8 +169,6 @@ def _refuse_unused(context: Context, form: str, photograph: bool) -> None:
     """Refuse the options that have no effect on this form of a text's or a photograph's weights."""
     if photograph:
         refuse_unused(context, *NAMES, *ZOOM, "words", "values", because="a photograph is shown")
-    else:
-        refuse_unused(context, "query", because="use it with a photograph")
     if form in NUMBERS_ALONE:
         refuse_unused(context, Look, because="numbers are written, without colours")
     if form == "terminal":

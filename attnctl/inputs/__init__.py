@@ -167,7 +167,8 @@ def check_no_file(text: str) -> None:
     if not name or "\0" in name or len(name) >= limits.NAME_BYTES or "\n" in name:
         return
     word = for_pasting(name)
-    if os.path.isfile(name):  # noqa: PTH113 (pathlib raises for a name that is too long)
+    # a word without a suffix may well be a text; pathlib raises for a name that is too long
+    if Path(name).suffix and os.path.isfile(name):  # noqa: PTH113
         raise UsageError(
             f"{name} is a file: a text in it is read with {option_name('file')} {word}; as a text: printf %s {word} | "
             "attnctl … -"

@@ -119,6 +119,8 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
     foreign = chosen.keys() - CHECKPOINT_OPTIONS - {"name"} if checkpoint else CHECKPOINT_OPTIONS - both
     if not checkpoint and chosen.get("bos") is False:
         del chosen["bos"]  # built-in models begin with no token of their own
+    if not checkpoint and attribute != "open_function" and chosen.get("dtype") in ("auto", "float32"):
+        del chosen["dtype"]  # built-in models compute in float32
     foreign = chosen.keys() - {"name"} if attribute == "open_function" else foreign
     for option in chosen:
         if option in foreign:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from attnctl.blockwise import even_parts
 from attnctl.checks import limits
-from attnctl.checks.selection import token_range
+from attnctl.checks.selection import find_several, token_range
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.readings.heatmap import GridReading, HeatmapGrid, OverviewReading, labelled_grid
 from attnctl.readings.overview import LongRow, Overview, TextPart, part_snippet
@@ -33,6 +33,20 @@ class Zoom(NamedTuple):
     columns: str | None = None
     pool: str | None = None
     spans: str | None = None
+    query: str | None = None  # a token, or neighbours, in place of `rows`
+
+    def with_rows_of_query(self, tokens: Sequence[Token]) -> Zoom:
+        """Return the zoom with the rows of its query. Raises UsageError for a query beside `rows`, or of several places."""
+        if self.query is None:
+            return self
+        if self.rows is not None:
+            why = f"cannot be combined with {option_name('rows')}, which names the queries"
+            raise UsageError(why, option="query")
+        queries = find_several(tokens, self.query)
+        if queries != list(range(queries[0], queries[-1] + 1)):
+            why = f"names queries that are not side by side: {option_name('rows', '2-5')} shows those between, too"
+            raise UsageError(why, option="query", value=self.query)
+        return self._replace(rows=f"{queries[0]}-{queries[-1]}", query=None)
 
 
 EVERY_CELL = Zoom()
@@ -75,6 +89,7 @@ def cells_to_read(
     Raises UsageError for a zoom outside the text, AttnctlError for more than limits.TABLE_WEIGHTS cells of single tokens.
     """
     source, heads = prepared.source, prepared.head_count
+    zoom = zoom.with_rows_of_query(source.tokens)
     if zoom.pool not in (None, "mean", "max"):
         raise UsageError("it is mean or max", option="pool", value=zoom.pool)
     if zoom.spans is not None and zoom[:3] != (None, None, None):

@@ -68,7 +68,7 @@ WORDS = {
     "OTHER": [TEXT.replace("pizza", "soup")],
     "MARKED": ["Alice will eat pizza >> Alice eats"],
     "PROMPT": ["The first part tells of pizza.\n\nThe second part tells of tea.\n\nWhat is told?"],
-    "RANDOM": ["--model", "random", "--layers", "3", "--heads", "2", "--d-model", "8", "--tokenizer", "words"],
+    "RANDOM": ["--model", "random", "--layers", "3", "--heads", "2", "--d-model", "8"],
     "FOLDER": ["--model", "FOLDER"],  # a small checkpoint
     "T5": ["--model", "T5"],
     "WHISPER": ["--model", "WHISPER"],

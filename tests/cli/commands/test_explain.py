@@ -319,3 +319,11 @@ def test_words_without_quotes_are_a_text_and_a_line_of_json_is_said(run: Run) ->
         assert piped.code == 0 and "the input is JSON but no trace" in piped.err and "attnctl batch" in piped.err
     assert run("explain", line.decode(), "--model", "random").err == ""
     assert run("explain", "-", "--model", "random", stdin=b"{Alice} eats").err == ""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "auto"])
+@pytest.mark.parametrize("model", ["demo", "random", "dot"])
+def test_built_in_models_take_the_type_that_they_compute_in(run: Run, model: str, dtype: str) -> None:
+    usual = run("explain", "Alice will eat", "--model", model, "--json")
+    assert usual.json["model"]["dtype"] == "float32"
+    assert run("explain", "Alice will eat", "--model", model, "--dtype", dtype, "--json") == usual

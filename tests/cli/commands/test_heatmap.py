@@ -91,6 +91,16 @@ def test_bare_matrices(run: Run) -> None:
     assert "\t0:a b\t1:c" in chosen.out
 
 
+@pytest.mark.parametrize(("query", "shown"), [("eat", [2]), ("-1", [3]), ("will,eat", [1, 2]), ("1-3", [1, 2, 3])])
+def test_a_query_is_its_row_of_the_grid(query: str, shown: list[int], run: Run) -> None:
+    grid = np.random.default_rng(0).dirichlet(np.ones(4), (2, 4))
+    np.save("w.npy", grid)
+    named = ("heatmap", "w.npy", "--tokens", "Alice will eat pizza", "--query", query)
+    np.testing.assert_allclose(cells(run(*named)), grid[:, shown].reshape(-1, 4), rtol=1e-5)
+    assert run(*named, "-o", "one.csv").code == 0
+    assert {int(row["query"]) for row in csv.DictReader(io.StringIO(Path("one.csv").read_text()))} == set(shown)
+
+
 @pytest.mark.parametrize("text", ["one, two\nthree, four", "1, 2, 3", '{"a": 1}', "α β\n"])
 def test_text_in_a_pipe_is_text(text: str, run: Run) -> None:
     out = run("heatmap", "-", "--model", "random", stdin=text.encode()).out

@@ -318,7 +318,6 @@ def test_a_picture_is_drawn_told_and_refused(run: Run, tmp_path: Path, picture: 
         ): "would go from 0 to 0",
         ("heatmap", picture, "--model", model, "--no-bos"): "--bos is for models of text",
         ("explain", picture, "--model", model, "--generate", "2"): "--generate is for models of text",
-        ("heatmap", "Alice will eat", "--query", "1"): "--query has no effect here: use it with a photograph",
     }.items():
         refused = run(*words)
         assert refused.code in (1, 2) and not refused.out and said in refused.err and refused.err.count("\n") == 1
