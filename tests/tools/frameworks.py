@@ -566,7 +566,8 @@ needs. – is for what a function does not have.
 - **Soft cap**: if the mask came first, a cap of c would lift a hidden key from minus infinity to -c, and give it weight.
 - **Heads**: torch's module returns the mean unless `average_attn_weights=False`. CTranslate2 and Marian give one head of their
   decoder's cross attention, here of 4 heads in 2 layers: a model was made eight times in which one head alone looks. attnctl shows
-  every head, and `--head 0 --layer -1 --attention cross` the same one.
+  every head, and `--head 0 --layer -1 --attention cross` the same one. CTranslate2 leaves out the column of a `</s>` that it adds to the
+  source itself (`add_source_eos`, every model from Marian): rows then sum to less than 1.
 """
 
 
