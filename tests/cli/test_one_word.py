@@ -23,6 +23,7 @@ DEPARTURES = {
     ("heatmap", "--query"): "as -q",
     ("leaks", "--expect"): "who may see whom; of a needle, what an answer must hold",
     ("mask", "--expect"): "as leaks, and the masks of layers that are no segments",
+    ("softmax", "--tokens"): "scores have no text, of which these could be the tokens",
     ("ablate", "--target"): "hiding words also explains the label of a classifier",
 }
 # option → why its default is another in some commands, which the help of each says

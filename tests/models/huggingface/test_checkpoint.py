@@ -156,7 +156,7 @@ def test_a_beginning_of_the_text(shelf: Shelf) -> None:
     assert (words(plain), words(plain, bos=True)) == ("at", "<s> at")
     assert (words(adds), words(adds, bos=False)) == ("<s> at", "at")
     assert (words(adds, "<s>at"), words(adds, "<s>at", bos=True)) == ("<s> <s> at", "<s> at")
-    assert any("adds no <s>" in note for note in attend("at", plain).notes)
+    assert any("There is no <s> at the start" in note for note in attend("at", plain).notes)
     (sunk,) = attend("at", plain, bos=True).notes
     assert "goes to the first token, <s>" in sunk
     assert any("is twice at the start" in note for note in attend("<s>at", adds).notes)
