@@ -46,7 +46,7 @@ def answers(lines):
 
 copies = json.loads(sys.argv[1])
 sys.path.insert(0, sys.argv[2])
-answers(copies[0][1][:-1])  # imports other packages once: a child has them, and imports its own copy of attnctl
+answers(copies[0][1])  # imports other packages once: a child has them, and imports its own copy of attnctl
 for folder, lines in copies:
     sys.stdout.flush()
     child = os.fork()
@@ -60,6 +60,33 @@ for folder, lines in copies:
     assert os.waitpid(child, 0)[1] == 0, folder
 """
 DELETED = [name for name in COMMANDS if name not in ("explain", "schema")]
+RUN_IN_COPIES = [words[0] for words in LINES if words[0] in DELETED]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the package, of which no test changes a file."""
+    return Path(shutil.copytree(PACKAGE, tmp_path_factory.mktemp("whole") / "attnctl"))
+
+
+def copy_without(whole: Path, folder: Path, *names: str) -> Path:
+    """Copy the package into the folder, and delete these commands there. Linked is what a deletion does not write."""
+
+    def link_or_copy(source: str, copy: str) -> None:
+        (shutil.copyfile if copy.endswith((".md", "registry.py")) else os.link)(source, copy)
+
+    shutil.copytree(whole, folder / "attnctl", copy_function=link_or_copy)
+    for name in names:
+        delete_command(folder / "attnctl", name)
+    (folder / "two.txt").write_text(f"{TEXT}\nBob ran home\n", encoding="utf-8")
+    return folder / "attnctl"
+
+
+def mentions(package: Path) -> dict[str, set[str]]:
+    """Return the names of commands whose modules each source names. Public names are for type checkers: not `__init__`."""
+    sources = {str(path.relative_to(package)): path.read_text("utf-8") for path in package.rglob("*.py")}
+    del sources["__init__.py"]
+    return {path: set(re.findall(r"attnctl\.commands\.(\w+)", text)) for path, text in sources.items()}
 
 
 def run_python(folder: Path, *words: str) -> str:
@@ -71,45 +98,55 @@ def run_python(folder: Path, *words: str) -> str:
 
 
 def lines_without(name: str) -> list[list[str]]:
-    """Return the lines that work without a command; the last one asks for it."""
-    return [*(words for words in LINES if words[0] != name), [name, "--help"]]
+    """Return the lines to run in a copy without this command, which the last one asks for.
+
+    Where a command that a line runs is deleted, all others are. Else those that list the commands or the guides are: the
+    rest are run without all other commands together.
+    """
+    listing = ("--help", "docs")
+    lines = [words for words in LINES if words[0] != name and (name in RUN_IN_COPIES or words[0] in listing)]
+    return [*lines, [name, "--help"]]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each copy is imported in a fork of one process")
-def test_each_command_can_be_deleted(tmp_path: Path) -> None:
+def test_each_command_can_be_deleted(tmp_path: Path, whole: Path) -> None:
+    named = mentions(whole)
     for name in DELETED:
-        package = tmp_path / name / "attnctl"
-        shutil.copytree(PACKAGE, package)
-        delete_command(package, name)
-        # the package's public names are for type checkers there: the program looks them up in the list
-        sources = [path for path in package.rglob("*.py") if path != package / "__init__.py"]
-        assert not [path for path in sources if re.search(rf"attnctl\.commands\.{name}\b", path.read_text("utf-8"))]
+        package = copy_without(whole, tmp_path / name, name)
+        left = [path for path, names in named.items() if name in names and (package / path).exists()]
+        assert set(left) <= {"registry.py"}
+        assert not re.search(rf"attnctl\.commands\.{name}\b", (package / "registry.py").read_text("utf-8"))
         for topic in COMMANDS[name].guides:
-            assert not [page for page in package.rglob("*.md") if f"({topic}.md" in page.read_text("utf-8")]
+            assert not [page for page in package.glob("docs/*.md") if f"({topic}.md" in page.read_text("utf-8")]
             assert not (package / "docs" / f"{topic}.md").exists()
-        (tmp_path / name / "two.txt").write_text(f"{TEXT}\nBob ran home\n", encoding="utf-8")
+    others = [name for name in DELETED if name not in RUN_IN_COPIES]
+    copy_without(whole, tmp_path / "others", *others)
     (tmp_path / "two.txt").write_text(TEXT, encoding="utf-8")
 
-    copies = [(str(tmp_path / name), lines_without(name)) for name in DELETED]
-    printed = run_python(tmp_path, RUN, json.dumps(copies), str(PACKAGE.parent)).splitlines()
-    for name, line in zip(DELETED, printed, strict=True):
-        file, public, (*done, (code, _, complaint)) = json.loads(line)
-        assert Path(file) == tmp_path / name / "attnctl" / "__init__.py"
-        assert set(public) == set(attnctl.__all__) - set(COMMANDS[name].functions), name
-        for words, (exit_code, out, err) in zip(lines_without(name)[:-1], done, strict=True):
-            assert exit_code == 0 and out and "Traceback" not in err, (name, words, out, err)
-        assert not re.search(rf"^│ {name} ", done[0][1], re.MULTILINE)
-        assert not [topic for topic in COMMANDS[name].guides if topic in done[-1][1]]
+    copies = {str(tmp_path / "others"): list(LINES)} | {str(tmp_path / name): lines_without(name) for name in DELETED}
+    printed = run_python(tmp_path, RUN, json.dumps(list(copies.items())), str(PACKAGE.parent)).splitlines()
+    answers = {}
+    for (folder, lines), line in zip(copies.items(), printed, strict=True):
+        file, public, answered = json.loads(line)
+        answers[Path(folder).name] = set(public), answered
+        assert Path(file) == Path(folder, "attnctl", "__init__.py")
+        for words, (code, out, err) in zip(lines, answered, strict=True):
+            if words[1:] != ["--help"]:
+                assert code == 0 and out and "Traceback" not in err, (folder, words, out, err)
+    for name in DELETED:
+        public, (help_page, *_, guides, (code, _, complaint)) = answers[name]
+        assert public == set(attnctl.__all__) - set(COMMANDS[name].functions), name
+        assert not re.search(rf"^│ {name} ", help_page[1], re.MULTILINE)
+        assert not [topic for topic in COMMANDS[name].guides if topic in guides[1]]
         assert code == 2 and complaint.startswith(f"attnctl: no such command '{name}'"), complaint
         assert complaint.count("\n") == 1
 
 
-def test_all_names_of_the_package_can_be_imported_without_the_commands_that_have_functions(tmp_path: Path) -> None:
+def test_all_names_of_the_package_can_be_imported_without_the_commands_that_have_functions(
+    tmp_path: Path, whole: Path
+) -> None:
     pytest.importorskip("transformers")  # of which AttentionLog is a class
-    shutil.copytree(PACKAGE, tmp_path / "attnctl")
-    for name, command in COMMANDS.items():
-        if command.functions:
-            delete_command(tmp_path / "attnctl", name)
+    copy_without(whole, tmp_path, *(name for name, command in COMMANDS.items() if command.functions))
     names = run_python(tmp_path, "from attnctl import *; print(*dir())").split()
     functions = {name for command in COMMANDS.values() for name in command.functions}
     assert {name for name in names if not name.startswith("__")} == set(attnctl.__all__) - functions - {"__version__"}
