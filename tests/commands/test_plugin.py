@@ -61,6 +61,8 @@ def write_wheel(folder: Path) -> Path:
 LINES = """
 import json, sys
 from attnctl.cli.app import run_command
+from attnctl.runtime import light_import
+light_import.alone = True  # as in each process that attnctl starts
 for line in json.loads(sys.argv[1]):
     assert run_command(line) == 0, line
     print(end="\\0")
