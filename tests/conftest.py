@@ -110,6 +110,15 @@ def _settings_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
         yield
 
 
+@pytest.fixture(scope="module")
+def network_kept() -> Iterator[None]:
+    """Keep the last checkpoint's network for the questions of a file, as the shell does: they must not change it."""
+    from attnctl.models import networks_kept
+
+    with networks_kept():
+        yield
+
+
 @dataclass
 class Result:
     code: int

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import attnctl
-from attnctl.commands.align.result import AlignedWindow, AlignedWord
+from attnctl.commands.align.result import AlignedSpeech, AlignedWindow, AlignedWord
 from attnctl.commands.align.speech import align_speech, open_speech
 from attnctl.commands.align.transcripts import clock, spoken_segments, subtitle_cues, subtitles, transcript
 from attnctl.commands.align.word_times import (
@@ -31,6 +31,8 @@ from attnctl.models import open_model
 from tests.conftest import Refused, Run, check_schema
 from tests.tools import whisper
 from tests.tools.voice import Voice, lateness
+
+pytestmark = pytest.mark.usefixtures("network_kept")
 
 
 @pytest.fixture(scope="module")
@@ -167,10 +169,9 @@ def test_heads_are_named_found_or_given(place: Path, run: Run) -> None:
 
 def test_more_than_thirty_seconds_are_heard_in_parts(tmp_path: Path, place: Path) -> None:
     sound = np.concatenate([whisper.sine(28.5), np.zeros(8_000), whisper.sine(10.0)])
-    found = attnctl.align(whisper.write_wave(tmp_path / "long.wav", sound), place / "tiny", language="en")
-    assert "heard in 2 parts" in found.notes[0]
-    speech, heard = open_speech(str(place / "tiny")), read_audio(str(tmp_path / "long.wav"))
-    steps = align_speech(speech, heard, "long.wav", language="en")
+    heard = read_audio(str(whisper.write_wave(tmp_path / "long.wav", sound)))
+    *steps, found = align_speech(open_speech(str(place / "tiny")), heard, "long.wav", language="en")
+    assert isinstance(found, AlignedSpeech) and "heard in 2 parts" in found.notes[0]
     starts = [step.start for step in steps if isinstance(step, AlignedWindow)]
     assert starts[0] == 0 and len(starts) == 2 and 28.5 <= starts[1] <= 29
     assert all(word.start <= word.end <= found.seconds for word in found.words)

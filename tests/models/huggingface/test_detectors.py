@@ -17,7 +17,7 @@ from attnctl.readings.picture_heat import heat_of_boxes, panels_of_queries
 from attnctl.source.links import query_rows
 from tests.conftest import Refused, Run
 
-pytestmark = pytest.mark.usefixtures("no_gradients", "quiet")
+pytestmark = pytest.mark.usefixtures("no_gradients", "quiet", "network_kept")
 
 LABELS = ["cat", "dog", "cup"]
 STAGES: dict[str, Any] = {

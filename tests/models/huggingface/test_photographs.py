@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +21,8 @@ from attnctl.source import record_trace
 from tests.conftest import Run
 
 transformers = pytest.importorskip("transformers")
+
+pytestmark = pytest.mark.usefixtures("network_kept")
 
 SIZES: dict[str, Any] = {
     "hidden_size": 32,
@@ -367,18 +370,19 @@ def test_what_matters_for_the_class_of_a_picture_is_that_of_a_plain_run_changed_
     assert found["query"] == 0 and found["tokens"][1]["box"] == [0, 0, 20, 10]
 
     model: Any = open_model(folder)
+    network = copy.deepcopy(model.network)  # it is changed, and the commands share the other
     pixels = model.reader.processor(read_photograph(picture), return_tensors="pt")["pixel_values"]
 
     def logits() -> Any:
         with torch.inference_mode():
-            return model.network(pixel_values=pixels).logits[0]
+            return network(pixel_values=pixels).logits[0]
 
     plain = logits()
     said = plain.softmax(-1)
     assert found["baseline"]["probability"] == pytest.approx(float(said[0]), abs=1e-6)
     assert run(*command, "--json").json["target"]["id"] == int(plain.argmax())
     for one in found["heads"]:
-        weight = model.network.vit.layers[one["layer"]].attention.o_proj.weight
+        weight = network.vit.layers[one["layer"]].attention.o_proj.weight
         before, own = weight.detach().clone(), slice(8 * one["head"], 8 * one["head"] + 8)
         weight.data[:, own] = 0
         after = logits()
@@ -398,12 +402,12 @@ def test_what_matters_for_the_class_of_a_picture_is_that_of_a_plain_run_changed_
     assert [one["key"] for one in cut["edges"]] == list(range(17))
     for one in cut["edges"]:
         ALL_ATTENTION_FUNCTIONS.register("hiding", hide(one["key"]))
-        model.network.config._attn_implementation = "hiding"
+        network.config._attn_implementation = "hiding"
         change = logits().log_softmax(-1) - plain.log_softmax(-1)
         assert one["log_probability"] == pytest.approx(float(change[0]), abs=1e-5)
 
-    model.network.config._attn_implementation = "eager"
-    vit, names = model.network.vit, [token["text"] for token in found["tokens"]]
+    network.config._attn_implementation = "eager"
+    vit, names = network.vit, [token["text"] for token in found["tokens"]]
     inner = run(*command, "--target", "0", "--spans", "regions", "--json").json["spans"][4]
     assert (inner["name"], inner["token_count"], inner["start"], inner["end"]) == ("middle", 4, 6, 12)
     with torch.inference_mode():
@@ -412,7 +416,7 @@ def test_what_matters_for_the_class_of_a_picture_is_that_of_a_plain_run_changed_
         ]
         for layer in vit.layers:  # what no other token sees might as well not be there
             states = layer(states)
-        left = model.network.classifier(vit.layernorm(states)[:, 0])[0]
+        left = network.classifier(vit.layernorm(states)[:, 0])[0]
     assert states.shape == (1, 13, 32)
     assert inner["log_probability"] == pytest.approx(float((left.log_softmax(-1) - plain.log_softmax(-1))[0]), abs=1e-5)
     for words, what in {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,8 @@ from tests.tools import whisper
 
 transformers = pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.usefixtures("network_kept")
 
 CONVOLUTIONS: dict[str, Any] = {
     "conv_dim": (16, 16, 16), "conv_stride": (5, 4, 16), "conv_kernel": (10, 3, 3), "num_feat_extract_layers": 3,
@@ -52,7 +55,7 @@ def test_whispers_weights_are_those_of_eager(place: Path, kind: str) -> None:
     model: Any = open_model(str(place / "tiny"), attention=kind, **given)
     rows = [0, 3, 7]
     trace = record_trace(model, str(place / "tone.wav"), rows=rows)
-    network = model.network
+    network = deepcopy(model.network)
     network.set_attn_implementation("eager")
     features = model.reader.extractor(read_audio(str(place / "tone.wav")), sampling_rate=16_000, return_tensors="pt")
     marks = ["<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"]
