@@ -80,20 +80,22 @@ def test_texts_stay_as_they_are() -> None:
     assert b'\n0,"a\rb"\n' in page.getvalue()  # else readers end the line there
 
 
-def test_a_long_text_is_not_pooled_unless_asked(run: Run, tmp_path: Path) -> None:
+def test_a_long_text_is_not_pooled_unless_asked(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("sources", "zoom"):  # else a text is long from 513 tokens on
+        monkeypatch.setattr(f"attnctl.source.{module}.LONG", 256)
     file, out = tmp_path / "long.txt", tmp_path / "w.csv"
-    file.write_text(" ".join(f"w{number}" for number in range(600)))
+    file.write_text(" ".join(f"w{number}" for number in range(300)))
     assert run("heatmap", "--file", file, "--model", "random", "-o", out).code == 0
     rows = rows_of_csv(out)
-    assert len(rows) == 600 * 600 and list(rows[0]) == COLUMNS
-    sums = np.zeros(600)
+    assert len(rows) == 300 * 300 and list(rows[0]) == COLUMNS
+    sums = np.zeros(300)
     np.add.at(sums, [int(row["query"]) for row in rows], [float(row["weight"]) for row in rows])
     np.testing.assert_allclose(sums, 1, atol=1e-5)
-    assert rows[601] | {"weight": ""} == dict(zip(COLUMNS, ["0", "0", "1", "1", "w1", "w1", ""], strict=True))
-    zoomed = ("--rows", "590-599", "--columns", "3-4")
+    assert rows[301] | {"weight": ""} == dict(zip(COLUMNS, ["0", "0", "1", "1", "w1", "w1", ""], strict=True))
+    zoomed = ("--rows", "290-299", "--columns", "3-4")
     assert run("heatmap", "--file", file, "--model", "random", "-o", out, *zoomed).code == 0
     part = rows_of_csv(out)
-    assert [(row["query"], row["key"]) for row in part] == [(str(q), str(k)) for q in range(590, 600) for k in (3, 4)]
+    assert [(row["query"], row["key"]) for row in part] == [(str(q), str(k)) for q in range(290, 300) for k in (3, 4)]
     whole = {(row["query"], row["key"]): row for row in rows}
     assert [float(row["weight"]) for row in part] == pytest.approx(
         [float(whole[row["query"], row["key"]]["weight"]) for row in part], rel=1e-4
