@@ -21,7 +21,7 @@ from tests.conftest import Run
 from tests.models.huggingface.conftest import Shelf
 from tests.tools import architectures as zoo
 
-pytestmark = pytest.mark.usefixtures("no_gradients")
+pytestmark = pytest.mark.usefixtures("no_gradients", "network_kept")
 
 MARY = "<|endoftext|>When Mary and John went to the store, John gave a drink to"
 
