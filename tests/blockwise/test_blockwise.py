@@ -353,7 +353,7 @@ import resource, sys, torch
 from attnctl import attention, blockwise
 from attnctl.blockwise import rows, sweep
 torch.set_num_threads(1)
-n, heads = 8192, 4
+n, heads = 8192, 2
 q = torch.randn(heads, n, 16, generator=torch.Generator().manual_seed(0))
 call = attention.Call(q, q, q, causal=True)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

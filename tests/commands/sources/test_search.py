@@ -254,14 +254,14 @@ def smollm2() -> Any:
 
 
 def test_the_planted_document_is_named(smollm2: Any) -> None:
-    """A fact in one of five documents: the named source follows."""
-    said = [f"[document {at}] {sentence}" for at, sentence in enumerate(SENTENCES)]
+    """A fact in one of four documents: the named source follows."""
+    said = [f"[document {at}] {sentence}" for at, sentence in enumerate(SENTENCES[:4])]
     question = "\n".join(said) + "\n\nWhat is the secret code of the vault?"
     prompt = smollm2.prompt_of(Conversation((Message("user", question),)))
     found = SourceSearch(smollm2, prompt, answer="The secret code of the vault is 7391.")
     list(found.measure_all())
     result = found.found_so_far()
-    assert len(result.parts) == 6
+    assert len(result.parts) == 5
     assert result.parts[0].name == "document 2" and result.parts[0].matters < -2
     firsts = [result.parts[one.source].name for one in result.answer.tokens[-5:-1] if one.source is not None]
     assert set(firsts) == {"document 2"}
