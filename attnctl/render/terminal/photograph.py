@@ -52,7 +52,9 @@ class PhotographBlocks:
         size, panels = self.photograph.size, self.heat.panels
         wide = min(options.max_width, WIDEST)
         high = max(2, round(wide * size[1] / size[0]) // 2 * 2)
-        grey = np.asarray(self.photograph.convert("L").resize((wide, high)), np.float32) / np.float32(255)  # (rows, columns)
+        grey = np.asarray(self.photograph.convert("L").resize((wide, high)), np.float32) / np.float32(
+            255
+        )  # (rows, columns)
         heats = [heat_of_boxes(panel.weights, self.heat.keys, size, grey.shape) for panel in panels]
         largest = max(float(np.nanmax(heat)) for heat in heats) or 1.0
         for panel, heat in zip(panels[:MOST_PANELS], heats, strict=False):
