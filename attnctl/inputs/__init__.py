@@ -150,7 +150,8 @@ _FILE_NAME = re.compile(
 def check_no_file(text: str) -> None:
     """Raise UsageError if a text is the name of a file, AttnctlError if it looks like the name of a missing file.
 
-    A word without a suffix counts if a folder has this name, or if it begins like a path.
+    A name with a suffix of no known form counts if there is such a file; a word without one, if a folder has this name, or
+    if it begins like a path.
     """
     name = text.strip()
     if _FILE_NAME.fullmatch(name):
@@ -427,7 +428,7 @@ def token_names(tokens: str, option: str = "tokens") -> list[str]:
             names = None
         if isinstance(names, list) and all(isinstance(name, str) for name in names):
             return names
-        if tokens.lstrip().startswith(('["', "['")):
+        if isinstance(names, list) or tokens.lstrip().startswith(('["', "['")):
             advice = 'write ["Alice", "will"], or words: "Alice will"'
             raise UsageError(f"is not a JSON list of strings: {advice}", option=option)
     if not tokens.split():

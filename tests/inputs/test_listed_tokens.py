@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from attnctl import open_model
+from attnctl.errors import AttnctlError
 from attnctl.source import TextSource, notes_of_listed
 from attnctl.text.tokens import Token, split_words
 from tests.conftest import Refused, Run
@@ -69,6 +70,26 @@ def test_a_piece_is_the_one_that_begins_a_word_behind_a_space(text: str, ids: li
     names = ["tea", text.split()[-1].removeprefix("tea")]
     tokens = Pieces("small", library, {}).listed_tokens(text.replace("Ġ", ""), names)
     assert [token.id for token in tokens] == ids
+
+
+def test_signs_and_endings_are_those_of_the_tokenizer() -> None:
+    """BERT's vocabulary has a sign twice, as "." and as "##.": only letters inside a word are its continuation."""
+    tokenizers = pytest.importorskip("tokenizers")
+    from attnctl.models.huggingface.tokenizer import Pieces
+
+    vocabulary = ["[UNK]", "don", "'", "##'", "t", "##t", "eat", "##s", "s", "5", "##5", ".", "##.", "30", "##30"]
+    library = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece({piece: number for number, piece in enumerate(vocabulary)}, unk_token="[UNK]")
+    )
+    library.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    text = "don't eats 5.30."
+    made, pieces = library.encode(text), Pieces("small", library, {"unk_token": "[UNK]"})
+    for names in (made.tokens, [name.removeprefix("##") for name in made.tokens]):
+        assert [token.id for token in pieces.listed_tokens(text, names)] == made.ids
+    with pytest.raises(AttnctlError, match="'zzz' is not one token of small"):
+        pieces.listed_tokens("don't eats zzz", ["don", "'", "t", "eat", "s", "zzz"])
+    alone = pieces.listed_tokens("eat s", ["eat", "##s"])  # the mark is the user's
+    assert [token.id for token in alone] == [vocabulary.index("eat"), vocabulary.index("##s")]
 
 
 def test_special_tokens_that_are_not_listed_are_named() -> None:

@@ -95,25 +95,43 @@ class Pieces:
         if self.text_pair is not None or self.prompt:
             before = "a second text behind" if self.text_pair is not None else "a prompt before"
             raise UsageError(f"names every token, and {self.name} reads {before} the text", option="tokens")
+        usual = self._ids_by_place(text)
         tokens, end = list[Token](), 0
         for name, place in placed_names(text, names):
             start = end if place is None else place[0]
-            number = self._id_named(name, "" if start == 0 else text[start - 1])
+            is_plain = place and text[slice(*place)] == name.strip()  # a name with a mark says which piece it is
+            number = usual.get(place) if place and is_plain else None
+            if number is None:
+                number = self._id_named(name, "" if start == 0 else text[start - 1])
             tokens.append(Token(name, number, special=number in self.special_ids))
             end = end if place is None else place[1]
         return self._within_limit(self._with_bos(with_places(tokens, text, names)))
+
+    def _ids_by_place(self, text: str) -> dict[tuple[int, int], int]:
+        """Return (start, end) → id of the tokens that the tokenizer makes of the text; of a place with several, none."""
+        with telling_errors(f"the tokenizer of {self.name} fails on this text"):
+            made = self.tokens_of_encoding(text, self._encode(text), len(text))
+        ids: dict[tuple[int, int], list[int]] = {}
+        for token in made:
+            if token.start is not None and token.end is not None and token.id not in (None, self.unknown_id):
+                space = len(piece := text[token.start : token.end]) - len(piece.lstrip())
+                ids.setdefault((token.start + space, token.end), []).append(token.id)
+        return {place: found[0] for place, found in ids.items() if len(found) == 1}
 
     def _id_named(self, name: str, before: str) -> int:
         """Return the id of the token with this name, behind the character `before` ("": the text begins).
 
         The mark for the beginning or the middle of a word may be absent: behind a space, `will` is the token of " will".
         """
-        begins = not before.strip()
-        marked = ["▁" + name.strip(), *(["Ġ" + name.strip()] if before else [])] if begins else ["##" + name]
+        spaced = not before.strip()  # behind white space, or where the text begins
+        inside = before.isalnum() and name[:1].isalnum()  # of a word
+        marked = ["##" + name] * inside
+        if spaced:
+            marked = ["▁" + name.strip(), *(["Ġ" + name.strip()] if before else [])]
         for piece in (*marked, name):
             if (number := self.tokenizer.token_to_id(piece)) is not None:
                 return number
-        for spelled in (" " + name.strip(), name) if begins and before else (name,):
+        for spelled in (" " + name.strip(), name) if spaced and before else (name,):
             ids = self.tokenizer.encode(spelled, add_special_tokens=False).ids
             if len(ids) == 1 and ids[0] != self.unknown_id:
                 return ids[0]

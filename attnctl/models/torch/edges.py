@@ -29,7 +29,7 @@ PASSES = frozenset(f"{RESHAPES} {PICKS}".split())
 
 @dataclass(eq=False)
 class EdgeSoftmax:
-    """Which tensors are exponentials, sums of them over an index, and quotients of both."""
+    """The tensors of a forward that are exponentials, sums of them over an index, and quotients of both."""
 
     exponentials: ByTensor[bool] = field(default_factory=ByTensor)
     sums: ByTensor[bool] = field(default_factory=ByTensor)
