@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import numpy as np
 import pytest
@@ -31,7 +31,8 @@ from attnctl.errors import UsageError
 from attnctl.formats.pictures import Look
 from attnctl.registry import COMMANDS
 from attnctl.render.figure.saving import VECTOR
-from attnctl.trace import FIGURE_TYPES, FigureOptions
+from attnctl.source import record_trace
+from attnctl.trace import FIGURE_TYPES, FigureOptions, Trace
 from tests.conftest import Run, check_schema
 
 
@@ -139,7 +140,7 @@ BRANCHES = {
     "explain a conversation": Branch("explain --chat chat.json FOLDER --head 1", TINY),
     "explain, long": Branch("explain --file long.txt RANDOM", SAME),
     "explain links": Branch("explain links.json", SAME),
-    "check": Branch("check TEXT RANDOM", f"{SAME} --query --layer --head"),
+    "check": Branch("check TEXT RANDOM", f"{SAME} --query"),
     "contributions": Branch("contributions TEXT", DEMO),
     "heatmap": Branch("heatmap TEXT RANDOM", f"{SAME} --pool"),
     "heatmap of a trace": Branch("heatmap run.json", f"{SAME} --pool"),
@@ -390,6 +391,14 @@ def test_every_option_changes_something_or_is_refused(
             assert run(*made.given).code in (0, 3), made.typed
 
     refusals: list[str] = []
+    checked: list[bytes] = []  # weights that `check` recomputes: two rounding errors may agree to the digits shown
+
+    def recorded(*arguments: Any, **options: Any) -> Trace:
+        trace = record_trace(*arguments, **options)
+        checked.extend(layer.weights.tobytes() for layer in trace.layers if layer.weights is not None)
+        return trace
+
+    monkeypatch.setattr("attnctl.models.check.record_trace", recorded)
 
     def written(*options: Choice) -> object:
         """Return what comes out with these options; None if they are refused."""
@@ -402,6 +411,7 @@ def test_every_option_changes_something_or_is_refused(
         shutil.rmtree(target, ignore_errors=True) if target.is_dir() else target.unlink(missing_ok=True)
         if branch.given[0] == "config":
             target.write_text('seed = 1\nlayer = "0"\n')
+        checked.clear()
         typed = [word for option in options for word in (option.flag, *option.value)]
         done = run(*kept, *typed, stdin=branch.stdin.encode())
         if done.code in (1, 2, 3 if branch.stdin else 2) and done.out == "" and len(complaints(done.err)) == 1:
@@ -413,7 +423,8 @@ def test_every_option_changes_something_or_is_refused(
         for line in itertools.chain.from_iterable(map(str.splitlines, texts)):
             if line.startswith('{"schema"'):
                 check_schema(json.loads(line))
-        return done.out, {file: file.read_bytes() for file in files if file.suffix != ".jsonl" and file.is_file()}
+        kept_files = {file: file.read_bytes() for file in files if file.suffix != ".jsonl" and file.is_file()}
+        return done.out, kept_files, tuple(checked)
 
     plain = written()
     assert plain is not None, refusals
