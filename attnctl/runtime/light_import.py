@@ -5,6 +5,9 @@ if they are installed (for losses, and for sampling): more than half of the time
 the compiler until that import is done (transformers only wants to mark functions that the compiler should leave alone).
 The other packages are reported as not installed, as on a machine without them.
 
+Where torch registers two operators of its own, it asks for the file and the line. To answer, Python resolves the path of
+every module that is imported by then. Here the frame itself answers.
+
 torch's optimizers import that compiler at their first step, and a layer norm on the meta device at its first call, to tell
 it to leave them alone. Here the stand-in answers.
 
@@ -22,6 +25,8 @@ they are imported when they are first used.
 from __future__ import annotations
 
 import functools
+import gc
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -52,6 +57,18 @@ MARKS = ("disable", "allow_in_graph", "assume_constant_result", "graph_break")
 LATE = {"_trace_wrapped_higher_order_op": ("TransformGetItemToIndex",)}  # submodule → names that are imported from it
 
 
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Within this context no garbage is collected: what an import makes lives on, and each collection walks through it."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 def import_lightly(load: Callable[[], Result]) -> Result:
     """Return the result of `load`, which imports an architecture of transformers and builds it. Raises the errors of `load`.
 
@@ -67,7 +84,7 @@ def import_lightly(load: Callable[[], Result]) -> Result:
     for module, name, _ in functions:
         setattr(module, name, lambda: False)
     try:
-        with _stand_in_for_compiler():
+        with _stand_in_for_compiler(), without_collections():
             return load()
     except AttnctlError:
         raise
@@ -120,7 +137,8 @@ def quick_listing() -> Iterator[None]:
         return
     sys.meta_path.insert(0, _ListingFinder)
     try:
-        yield
+        with without_collections():
+            yield
     finally:
         sys.meta_path.remove(_ListingFinder)
 
@@ -217,11 +235,20 @@ def light_torch() -> Iterator[None]:
         return
     sys.modules[SHAPES] = stand_in = ModuleType(SHAPES)
     sys.meta_path.insert(0, _CompilerFinder)
+    of_frame, inspect.getframeinfo = inspect.getframeinfo, _place_of_frame
     try:
-        yield
+        with without_collections():
+            yield
     finally:
+        inspect.getframeinfo = of_frame
         if sys.modules.get(SHAPES) is stand_in:
             del sys.modules[SHAPES]
+
+
+def _place_of_frame(frame: Any, context: int = 1) -> inspect.Traceback:
+    """Return the file and the line of a frame, without its source."""
+    code = frame.f_code
+    return inspect.Traceback(code.co_filename, frame.f_lineno, code.co_name, None, None)
 
 
 class _CompilerFinder:
