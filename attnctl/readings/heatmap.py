@@ -37,10 +37,6 @@ class GridReading:
         self._weights: dict[tuple[int, int], Array] = {}
         self._masks: dict[int, Array] = {}
 
-    def may_lag(self, layer: LayerAttention) -> bool:
-        """Return whether the cells are computed from queries and keys, and not from steps, which short texts have."""
-        return isinstance(layer, SweptLayer)
-
     def take(self, layer: LayerAttention) -> None:
         """Pool the weights of one layer. Raises AttnctlError for a weight that is not finite."""
         parts = [part.ranges for part in self.rows], [part.ranges for part in self.columns]
@@ -90,9 +86,11 @@ class OverviewReading:
         self._grid, self._statistics, self._links = grid, statistics, links
 
     def may_lag(self, layer: LayerAttention) -> bool:
-        """Return whether each part of the reading may lag."""
-        parts = [part for part in (self._grid, self._statistics) if part is not None]
-        return self._links is None and all(part.may_lag(layer) for part in parts)
+        """Return whether it has statistics: cells alone take so little that the model computes faster with every thread."""
+        if self._links is not None or self._statistics is None:
+            return False
+        grid_may_lag = self._grid is None or isinstance(layer, SweptLayer)  # and not steps, which short texts have
+        return self._statistics.may_lag(layer) and grid_may_lag
 
     def take(self, layer: LayerAttention) -> None:
         """Pass one layer to each reading. Raises AttnctlError if its scores are NaN or infinite."""

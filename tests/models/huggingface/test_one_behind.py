@@ -15,7 +15,7 @@ from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, computed
 from attnctl.models import open_model
 from attnctl.models.huggingface import network
-from attnctl.readings.heatmap import GridReading
+from attnctl.readings.heatmap import GridReading, OverviewReading
 from attnctl.readings.overview import PooledGrid, TextPart
 from attnctl.readings.statistics_reading import HeadStatisticsReading
 from attnctl.source import TextSource, prepare
@@ -81,19 +81,22 @@ def test_pooled_cells_are_those_of_one_thread_to_the_bit(
                 torch.set_num_threads(1)  # as the network had beside the reading
             super().take(layer)
 
-    def cells() -> PooledGrid:
+    def cells(*, alone: bool = False) -> PooledGrid:
         in_main.clear()
         count = len(source.tokens)
         parts = [TextPart(str(start), ((start, min(start + 2, count)),)) for start in range(0, count, 2)]
-        grid = prepare(source).read(ListeningToCells(parts, parts))
+        statistics = None if alone else HeadStatisticsReading(source.tokens)
+        overview = prepare(source).read(OverviewReading(ListeningToCells(parts, parts), statistics))
         torch.set_num_threads(2)
-        return grid
+        assert overview.grid is not None
+        return overview.grid
 
     assert cells().weights and in_main == {True}  # of a short text: from steps, with whose context the network goes on
     monkeypatch.setattr(computed, "PLAIN", 0)
+    assert cells(alone=True).weights and in_main == {True}  # they take too little for a thread of their own
     behind = cells()
     assert in_main == {False}
-    monkeypatch.setattr(GridReading, "may_lag", lambda *_: False)
+    monkeypatch.setattr(HeadStatisticsReading, "may_lag", lambda *_: False)
     in_turn = cells()
     assert in_main == {True} and behind.weights.keys() == in_turn.weights.keys()
     assert all((behind.weights[place] == cells_of_head).all() for place, cells_of_head in in_turn.weights.items())
