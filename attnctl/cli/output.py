@@ -198,16 +198,19 @@ def import_drawing() -> None:
 
     def begin() -> None:
         with suppress(Exception):
-            import_module("attnctl.render.figure.heatmap")
+            import_module("attnctl.render.figure.raster")
 
     Thread(target=begin).start()
 
 
 def write_panels(grids: Panels, form: str, output: str | None, look: Look | None = None) -> None:
     """Draw grids of numbers, and write the picture into its file, and its notes on standard error."""
-    from attnctl.render.figure.heatmap import drawing_of
+    from attnctl.formats.pictures import PLAIN
+    from attnctl.render.figure.raster import panels_bytes
 
-    write_drawing(drawing_of(grids) if look is None else drawing_of(grids, look), form, output)
+    data, notes = panels_bytes(grids, look or PLAIN, form)
+    put_bytes(data, output)
+    say_notes(notes)
 
 
 def write_drawing(drawing: Drawing, form: str, output: str | None) -> None:

@@ -42,6 +42,7 @@ from attnctl.cli import (
     say_notes,
     say_unknown,
     write_drawing,
+    write_panels,
     write_table,
 )
 from attnctl.errors import AttnctlError, UsageError, option_name
@@ -287,9 +288,9 @@ def _draw_grid(opener: Opener, chosen: Chosen, zoom: Zoom, look: Look, form: str
     grid = _read_grid(opened, chosen, zoom)
     if look.log is None and look.vmin is None and _needs_log(opened, grid):
         look = replace(look, log=True)
-    from attnctl.render import draw_heatmap
+    from attnctl.render import panels_of_grid
 
-    write_drawing(draw_heatmap(grid, look), form, output)
+    write_panels(panels_of_grid(grid, look), form, output, look)
 
 
 def _read_grid(

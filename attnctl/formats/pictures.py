@@ -38,7 +38,7 @@ class PictureFormat(NamedTuple):
     name: str  # also the suffix, without the dot
     kind: str  # "figure": one picture; "frames": a moving picture, a frame for each training step; "page": HTML
     writer: str  # of a figure: (Figure) → bytes
-    heatmap_writer: str | None = None  # a faster one, without a Figure: (Reading, Look) → (bytes, notes)
+    heatmap_writer: str | None = None  # a faster one, without a Figure: (HeatmapGrid, Look) → (bytes, notes)
 
 
 PICTURE_FORMATS = {

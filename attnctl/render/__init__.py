@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from attnctl.render.figure.heatmap import draw_heatmap as draw_heatmap
     from attnctl.render.figure.heatmap import draw_strip as draw_strip
     from attnctl.render.figure.heatmap import drawing_of as drawing_of
+    from attnctl.render.figure.heatmap import panels_of_grid as panels_of_grid
     from attnctl.render.figure.labels import LONGEST_LABEL as LONGEST_LABEL
     from attnctl.render.figure.labels import Labels as Labels
     from attnctl.render.figure.layout import LEAST_EXTENT as LEAST_EXTENT
@@ -69,7 +70,7 @@ else:
         {
             "attnctl.render.figure.bars": "Bars bar_drawing",
             "attnctl.render.figure.drawing": "INK QUIET",
-            "attnctl.render.figure.heatmap": "colour_function draw_heatmap draw_strip drawing_of",
+            "attnctl.render.figure.heatmap": "colour_function draw_heatmap draw_strip drawing_of panels_of_grid",
             "attnctl.render.figure.labels": "LONGEST_LABEL Labels",
             "attnctl.render.figure.layout": (
                 "Drawing LEAST_EXTENT Panel Panels Scale colour_map colour_norm panel_of_heads token_labels"

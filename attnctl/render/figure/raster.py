@@ -1,4 +1,4 @@
-"""Draw the same heatmap as pixels, without a Figure: a batch of pictures is ten times as fast as a loop of seaborn.
+"""Draw the same panels as pixels, without a Figure: a batch of pictures is ten times as fast as a loop of seaborn.
 
 A `Sheet` whose parts are drawn immediately. Agg draws the paths; cells are blocks of colour; matplotlib sets each text
 once, and later drawings copy its pixels, which are up to a pixel away from their place in a figure.
@@ -26,11 +26,12 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from attnctl.formats.photographs import open_picture
-from attnctl.formats.pictures import PLAIN, Look
+from attnctl.formats.pictures import PLAIN, Look, figure_bytes
 from attnctl.readings.heatmap import Evolution, HeatmapGrid
 from attnctl.render.figure.drawing import HATCHING, INK, LEAST_CELL, PAPER, QUIET, Sheet
-from attnctl.render.figure.heatmap import draw_heatmap, on_one_scale, panels_of_grid
-from attnctl.render.figure.layout import TextSetting, colour_map
+from attnctl.render.figure.heatmap import drawing_of, on_one_scale, panels_of_grid
+from attnctl.render.figure.layout import Panels, TextSetting, colour_map
+from attnctl.render.figure.png import png_of_pixels
 from attnctl.render.figure.saving import plain_settings, png_bytes, png_metadata
 from attnctl.render.forms import takes_dark_ink
 from attnctl.runtime.arrays import Bytes, keep_freed_memory
@@ -45,16 +46,43 @@ AT_ONCE = 1 << 14  # pixels of cells that are coloured at a time: a copy of so f
 def heatmap_png(grid: HeatmapGrid, look: Look) -> tuple[bytes, tuple[str, ...]]:
     """Return the picture of `draw_heatmap` as the bytes of a PNG file, and its notes."""
     keep_freed_memory()
+    panels = panels_of_grid(grid, look)
     with plain_settings():
-        sheet = Raster(panels_of_grid(grid, look), look)
-        if min(sheet.plan.cell) * look.dpi >= LEAST_CELL:
-            sheet.draw()
-            return _png_of_pixels(sheet.canvas.pixels, look, grid.cited), sheet.labels.missing_characters
-    drawing = draw_heatmap(grid, look)
+        if (sheet := _drawn_sheet(panels, look)) is not None:
+            return _png_with_palette(sheet.canvas.pixels, look, grid.cited), sheet.labels.missing_characters
+    return _png_of_figure(panels, look)
+
+
+def panels_bytes(picture: Panels, look: Look, name: str) -> tuple[bytes, tuple[str, ...]]:
+    """Return the picture of `drawing_of` as a file of a format, a PNG file in all its colours, and notes about it.
+
+    Raises UsageError if the format cannot hold a figure.
+    """
+    if name != "png":
+        drawing = drawing_of(picture, look)
+        return figure_bytes(drawing.figure, name), drawing.notes
+    with plain_settings():
+        if (sheet := _drawn_sheet(picture, look)) is not None:
+            data = png_of_pixels(sheet.canvas.pixels, look.dpi, png_metadata(picture.cited))
+            return data, sheet.labels.missing_characters
+    return _png_of_figure(picture, look)
+
+
+def _drawn_sheet(picture: Panels, look: Look) -> Raster | None:
+    """Return panels drawn as pixels; None if their cells are so small that matplotlib draws them better."""
+    sheet = Raster(picture, look)
+    if min(sheet.plan.cell) * look.dpi < LEAST_CELL:
+        return None
+    sheet.draw()
+    return sheet
+
+
+def _png_of_figure(picture: Panels, look: Look) -> tuple[bytes, tuple[str, ...]]:
+    drawing = drawing_of(picture, look)
     return png_bytes(drawing.figure), drawing.notes
 
 
-def _png_of_pixels(pixels: Bytes, look: Look, cited: str) -> bytes:
+def _png_with_palette(pixels: Bytes, look: Look, cited: str) -> bytes:
     """Return pixels (height, width, 4), all opaque, as a PNG file with a palette: a third of the size, in half the time."""
     height, width, _ = pixels.shape
     picture = Image.frombytes("RGB", (width, height), pixels, "raw", "RGBX")  # a copy, in half the time of a conversion

@@ -13,7 +13,7 @@ import pytest
 import attnctl
 from attnctl.commands.drift import compute as drifting
 from attnctl.commands.drift import forward
-from attnctl.render.figure import heatmap
+from attnctl.render.figure import raster
 from attnctl.render.figure.layout import Panels
 from tests.conftest import Refused, Run, check_schema
 
@@ -309,8 +309,8 @@ def test_table_and_picture_have_the_numbers_of_the_result(
 
     assert pyarrow.parquet.read_table(tmp_path / "drift.parquet").to_pylist() == found.to_records()
     drawn: list[Panels] = []
-    draw = heatmap.drawing_of
-    monkeypatch.setattr(heatmap, "drawing_of", lambda grids, *rest: drawn.append(grids) or draw(grids, *rest))
+    draw = raster.panels_bytes
+    monkeypatch.setattr(raster, "panels_bytes", lambda grids, *rest: drawn.append(grids) or draw(grids, *rest))
     assert run("drift", a, b, TEXTS[0], "-o", str(tmp_path / "drift.svg")).code == 0
     scale, panel = drawn[0].scales[0], drawn[0].panels[0]
     texts = [scale.cell_number(value) for value in panel.array.ravel().tolist()]

@@ -9,6 +9,7 @@ import matplotlib
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import CenteredNorm, Normalize
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -18,8 +19,9 @@ from attnctl.layer import LayerTrace
 from attnctl.models import open_model
 from attnctl.readings.heatmap import HeatmapGrid
 from attnctl.render.figure.drawing import INK
-from attnctl.render.figure.heatmap import draw_heatmap
-from attnctl.render.figure.raster import Canvas, heatmap_png
+from attnctl.render.figure.heatmap import draw_heatmap, drawing_of, panels_of_grid
+from attnctl.render.figure.layout import Panel, Panels, Scale, colour_map
+from attnctl.render.figure.raster import Canvas, heatmap_png, panels_bytes
 from attnctl.render.figure.saving import png_bytes as figure_png
 from attnctl.source import record_trace
 from attnctl.source.zoom import read_heatmap
@@ -66,16 +68,47 @@ def apart(one: Any, other: Any) -> Any:
     ],
 )
 def test_the_picture_is_matplotlibs(how: dict[str, Any], options: dict[str, Any]) -> None:
-    trace, options = trace_of(**how), {"dpi": 100} | options
-    ours = pixels(heatmap_png(*asked(trace, **options))[0])
-    theirs = pixels(figure_png(draw_heatmap(*asked(trace, **options)).figure))
-    assert ours.shape == theirs.shape
-    # a letter may stand a pixel elsewhere; edges are softened a little differently
-    both = np.maximum(apart(ours, theirs), apart(theirs, ours))
+    grid, look = asked(trace_of(**how), **{"dpi": 100} | options)
+    theirs = pixels(figure_png(draw_heatmap(grid, look).figure))
     hatched = 0.35 if how.get("causal") else 0.0  # whose lines fall elsewhere
+    for data, _ in (heatmap_png(grid, look), panels_bytes(panels_of_grid(grid, look), look, "png")):
+        assert_alike(pixels(data), theirs, hatched)
+
+
+def assert_alike(ours: Any, theirs: Any, hatched: float = 0.0) -> None:
+    """A letter may stand a pixel elsewhere; edges are softened a little differently."""
+    assert ours.shape == theirs.shape
+    both = np.maximum(apart(ours, theirs), apart(theirs, ours))
     assert (both > 96).mean() < 0.002
     assert (both > 32).mean() < 0.02 + hatched
     assert abs(ours.mean() - theirs.mean()) < 1.5
+
+
+def test_panels_of_two_scales_are_matplotlibs() -> None:
+    """Two grids and their difference, as `compare` draws them, with cells that are not measured and a ring."""
+    rng = np.random.default_rng(0)
+    first, second = rng.random((2, 5, 6))
+    masks = np.ones((5, 6), bool), np.tri(5, 6, dtype=bool), np.tri(5, 6, dtype=bool)
+    picture = Panels(
+        panels=tuple(
+            Panel(0, column, name, array, mask, scale=int(column == 2), ring=(1, 1))
+            for column, (name, array, mask) in enumerate(
+                zip("ABC", (first, second, first - second), masks, strict=True)
+            )
+        ),
+        rows=("Alice", "will", "eat", "the", "pizza"),
+        columns=("She", "likes", "it", "more", "than", "soup"),
+        scales=(
+            Scale(Normalize(0, 1), colour_map("heat"), "weight"),
+            Scale(CenteredNorm(halfrange=1), colour_map("RdBu"), "difference"),
+        ),
+        title="One, two, and what lies between",
+        notes=("a sentence below the title",),
+    )
+    for dpi in (100, 200):
+        look = Look(dpi=dpi)
+        ours = pixels(panels_bytes(picture, look, "png")[0])
+        assert_alike(ours, pixels(figure_png(drawing_of(picture, look).figure)), hatched=0.2)
 
 
 def test_the_sentences_around_it_are_matplotlibs() -> None:
