@@ -178,7 +178,8 @@ def mask_panels(check: MaskCheck) -> tuple[Panels, Look]:
         )
     left_out = len(check.groups) - len(groups)
     notes = [group_line(check, groups[0])] * (len(groups) == 1)  # a picture of one panel shows no name
-    notes += [*violation_lines(check)[:2], *([f"{counted(left_out, 'mask')} more: see --json"] if left_out else [])]
+    notes += [f"{line[0].lower()}{line[1:]}" for line in violation_lines(check)[:2]]  # parts of one sentence
+    notes += [f"{counted(left_out, 'mask')} more: see --json"] * bool(left_out)
     picture = Panels(
         panels=tuple(panels),
         rows=tuple(_labels(check, groups[0], 0, rows)),

@@ -162,7 +162,9 @@ def test_picture_outlines_every_wrong_pair() -> None:
     np.testing.assert_array_equal(group.wrong, ~np.tril(np.ones_like(group.mask)))
     assert len(outline(group.wrong)) == 4 * (len(group.mask) - 1)  # a staircase
     assert outline(np.zeros((2, 2), bool)) == [] and len(outline(np.ones((2, 3), bool))) == 10
-    words = {text.get_text() for text in drawing_of(*mask_panels(document)).figure.texts}
+    panels, look = mask_panels(document)
+    assert all(note[0].islower() for note in panels.notes), "parts of one sentence below the title"
+    words = {text.get_text() for text in drawing_of(panels, look).figure.texts}
     assert "dark: the query sees the key; outlined: not as expected" in words and "share of pairs visible" not in words
 
 
