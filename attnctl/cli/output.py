@@ -190,6 +190,10 @@ def write_forms(
     put_bytes(written.encode(), output)
 
 
+# what draws pictures, of other packages alone: of two threads that import modules of one circle, one may see half of a module
+DRAWING = ("matplotlib.backends.backend_agg", "matplotlib.figure", "matplotlib.patches", "PIL.PngImagePlugin")
+
+
 def import_drawing() -> None:
     """Begin to import what draws pictures, in a second thread while a model runs: it takes most of a second.
 
@@ -198,7 +202,8 @@ def import_drawing() -> None:
 
     def begin() -> None:
         with suppress(Exception):
-            import_module("attnctl.render.figure.raster")
+            for module in DRAWING:
+                import_module(module)
 
     Thread(target=begin).start()
 
