@@ -280,7 +280,7 @@ class Follower:
         source = next((t for t in tables if t.ndim == out.ndim), tables[0] if tables else None)
         if source is None:
             known = [tensor for tensor in moving if tensor in self.layouts]
-            known.sort(key=lambda tensor: (tensor.shape != out.shape, tensor.ndim != out.ndim))
+            known.sort(key=lambda tensor: (tensor.shape != out.shape, tensor.ndim != out.ndim, -tensor.numel()))
             source = known[0] if known else None
         if source is None:
             return
