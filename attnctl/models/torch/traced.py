@@ -153,6 +153,9 @@ class Tracer(Follower):
             self.constants[out] = True
             return out
         moving = [tensor for tensor, still in zip(product.operands, constant, strict=True) if not still]
+        if len(moving) == 2 and any(tensor in self.of_weights for tensor in moving):
+            self._multiply_of_weights(name, moving, out)
+            return out
         tables = [place for place in (0, 1) if product.operands[place] in self.tables]
         with_softmax = [place for place in tables if self.tables[product.operands[place]].softmax is not None]
         place = next(iter(with_softmax or tables), None)
@@ -169,6 +172,15 @@ class Tracer(Follower):
         self._pass_origin(name, moving, out)
         self._make_layout(product, constant, out)
         return out
+
+    def _multiply_of_weights(self, name: str, factors: Sequence[Array], out: Array) -> None:
+        """Note a product with what two softmaxes gave, as a pseudo-inverse of weights: no scores, and no values."""
+        with_softmax = [self._is_softmax(tensor) for tensor in factors]
+        if any(with_softmax):
+            self.refuse(TWO_SOFTMAXES)
+        if all(known or tensor in self.of_weights for known, tensor in zip(with_softmax, factors, strict=True)):
+            self.of_weights[out] = True
+        self._pass_origin(name, factors, out)
 
     def _weighs_without_keys(self, product: Contraction, place: int) -> bool:
         """Return whether an operand is a softmax over the features of a linear layer, and its rows share the other one.
@@ -265,6 +277,7 @@ class Tracer(Follower):
         if self._is_softmax(values) and values is not used:
             if over_keys:
                 self.refuse(TWO_SOFTMAXES)
+            self.of_weights[out] = True
             return None
         if values_are_constant:  # rows of a parameter: an embedding of what a vocabulary's softmax expects
             if table.softmax is None and any(

@@ -406,6 +406,28 @@ class OverLandmarks(Written):
         return self.joined(((q @ k[:, :, :2].mT).softmax(-1) @ (q[:, :, :2] @ k.mT).softmax(-1)) @ v)
 
 
+class Nystroem(Written):
+    """Xiong et al. 2021 as nystrom-attention 0.0.14 writes it: one table of weights is inverted by Newton's steps."""
+
+    values_first = False
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        marks_q, marks_k = q[:, :, ::2], k[:, :, ::2]
+        self.expect(marks_q.transpose(1, 2).flatten(2), k.transpose(1, 2).flatten(2), scale=1)
+        to_marks, of_marks, from_marks = (
+            (a @ b.mT).softmax(-1) for a, b in ((q, marks_k), (marks_q, marks_k), (marks_q, k))
+        )
+        inverse = of_marks.mT / (of_marks.sum(-1).max() * of_marks.sum(-2).max())
+        eye = torch.eye(of_marks.shape[-1])
+        for _ in range(6):
+            both = of_marks @ inverse
+            inverse = 0.25 * inverse @ (13 * eye - both @ (15 * eye - both @ (7 * eye - both)))
+        if self.values_first:
+            return self.joined((to_marks @ inverse) @ (from_marks @ v))
+        return self.joined(((to_marks @ inverse) @ from_marks) @ v)
+
+
 class LinearInOneEinsum(Written):
     """Katharopoulos et al. 2020, with the sum of the keys in the same einsum."""
 
@@ -435,6 +457,7 @@ NAMED = {
     TwoParts: "only a part of the keys",
     Edges: "the edges of a graph",
     OverLandmarks: "another softmax",
+    Nystroem: "another softmax",
     LinearInOneEinsum: "linear attention",
     Divided: "do not sum to 1",
     RowsWritten: "a tensor that holds others",
