@@ -145,8 +145,47 @@ class ConstrainedStreams(nn.Module):
         return streams.unflatten(0, (len(x), 4)).sum(1)
 
 
+class StreamsAddedUp(nn.Module):
+    """Streams to which each layer adds its result, as much as a token says, and which a token reads by weights of its own."""
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.branch, self.into, self.read = nn.Linear(D, D), nn.Linear(D, 4), nn.Linear(D, 4)
+
+        def forward(self, x, streams):
+            streams = streams + torch.einsum("bns,bnd->bnsd", self.into(x), self.branch(x))
+            return torch.einsum("bns,bnsd->bnd", self.read(x), streams), streams
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(self.Layer() for _ in range(3))
+
+    def forward(self, x):
+        streams = torch.zeros(1, 1, 4, D)
+        for layer in self.layers:
+            x, streams = layer(x, streams)
+        return x
+
+
+class Bilinear(nn.Module):
+    """Each token's features, pair by pair, read by that token's own features: no token is summed over."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList(nn.Linear(D, 4) for _ in range(3))
+        self.out = nn.Linear(16, D)
+
+    def forward(self, x):
+        a, b, c = (part(x) for part in self.parts)
+        pairs = a[..., None] * b[..., None, :]
+        return self.out(pairs.flatten(2)) + (pairs * c[..., None]).sum(-2).mean(-1, keepdim=True)
+
+
 SILENT = [
     Streams,
+    StreamsAddedUp,
+    Bilinear,
     ConstrainedStreams,
     Router,
     TopRouter,
@@ -428,6 +467,47 @@ class Nystroem(Written):
         return self.joined(((to_marks @ inverse) @ from_marks) @ v)
 
 
+class Recurrent(Written):
+    """Gated linear attention as flash-linear-attention 0.6.0 writes it in torch: a state that decays, token by token."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(D, D)
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        kept = self.split(self.gate(x)).sigmoid()
+        state, out = torch.zeros(B, H, D // H, D // H), torch.zeros_like(v)
+        for i in range(N):
+            state = state * kept[:, :, i, :, None] + k[:, :, i, :, None] * v[:, :, i, None, :]
+            out[:, :, i] = (q[:, :, i, :, None] * state).sum(-2)
+        return self.joined(out)
+
+
+class DeltaRule(Written):
+    """Yang et al. 2024: what the state has for a key is taken off its value."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        state, results = torch.zeros(B, H, D // H, D // H), []
+        for query, key, value in zip(q.unbind(2), k.unbind(2), v.unbind(2), strict=True):
+            rest = value - torch.einsum("bhkv,bhk->bhv", state, key)
+            state = state + key.unsqueeze(-1) * rest.unsqueeze(-2)
+            results.append((query.unsqueeze(-2) @ state).squeeze(-2))
+        return self.joined(torch.stack(results, 2))
+
+
+class RunningSum(Written):
+    """Performer's causal attention as performer-pytorch 1.1.4 writes it without CUDA."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        q, k = functional.elu(q) + 1, functional.elu(k) + 1
+        total = 1 / torch.einsum("...nd,...nd->...n", q, k.cumsum(-2))
+        state = torch.einsum("...nd,...ne->...nde", k, v).cumsum(-3)
+        return self.joined(torch.einsum("...nde,...nd,...n->...ne", state, q, total))
+
+
 class LinearInOneEinsum(Written):
     """Katharopoulos et al. 2020, with the sum of the keys in the same einsum."""
 
@@ -459,6 +539,9 @@ NAMED = {
     OverLandmarks: "another softmax",
     Nystroem: "another softmax",
     LinearInOneEinsum: "linear attention",
+    Recurrent: "linear attention",
+    DeltaRule: "linear attention",
+    RunningSum: "linear attention",
     Divided: "do not sum to 1",
     RowsWritten: "a tensor that holds others",
     Online: "do not sum to 1",
