@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -139,6 +139,12 @@ def summed_product(
     dim = dim[0] if isinstance(dim, (tuple, list)) and len(dim) == 1 else dim
     if not isinstance(dim, int) or out.ndim != whole.ndim - 1:
         return None
+    product = spread_product(factors, whole)
+    return replace(product, result=product.result.replace(product.result[dim], ""))
+
+
+def spread_product(factors: tuple[Array, Array], whole: Array) -> Contraction:
+    """Return the product `whole` of two factors that were multiplied place by place, with nothing summed."""
     letters = string.ascii_letters[: whole.ndim]
     spread = [
         "".join(
@@ -147,4 +153,4 @@ def summed_product(
         )
         for factor in factors
     ]
-    return Contraction(factors, (spread[0], spread[1]), letters.replace(letters[dim], ""))
+    return Contraction(factors, (spread[0], spread[1]), letters)

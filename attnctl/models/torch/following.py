@@ -52,6 +52,7 @@ class Follower:
     extras: ByTensor[ExtraKeys] = field(default_factory=ByTensor)  # what holds tokens, and constants before and after
     multiplied: ByTensor[tuple[Array, Array]] = field(default_factory=ByTensor)  # place by place: both factors
     heads: ByTensor[bool] = field(default_factory=ByTensor)  # parts of the features of a projection
+    of_weights: ByTensor[bool] = field(default_factory=ByTensor)  # made of products of two softmaxes, and nothing else
     written: dict[int, object] = field(default_factory=dict)  # address of a buffer → origin of what was written into it
 
     def summed(
@@ -164,6 +165,8 @@ class Follower:
                 continue
             self._pass_origin(name, moving, part)
             self._pass_layout(name, args, keywords, moving, part)
+            if all(tensor in self.of_weights for tensor in moving):
+                self.of_weights[part] = True
         if name in MULTIPLICATION and len(moving) == 2 and results and not any(part in self.tables for part in moving):
             self._note_multiplied(moving[0], moving[1], results[0])
         if name in CHUNKS and moving[0].is_floating_point() and moving[0] not in self.tables:
@@ -280,7 +283,7 @@ class Follower:
         source = next((t for t in tables if t.ndim == out.ndim), tables[0] if tables else None)
         if source is None:
             known = [tensor for tensor in moving if tensor in self.layouts]
-            known.sort(key=lambda tensor: (tensor.shape != out.shape, tensor.ndim != out.ndim))
+            known.sort(key=lambda tensor: (tensor.shape != out.shape, tensor.ndim != out.ndim, -tensor.numel()))
             source = known[0] if known else None
         if source is None:
             return

@@ -18,9 +18,9 @@ import torch
 
 from attnctl.attention import Array
 from attnctl.checks.tolerances import NEGATIVE, NOTHING, OWN_ROW
-from attnctl.models.torch.contractions import CONVOLUTIONS, Contraction, contraction_of
+from attnctl.models.torch.contractions import CONVOLUTIONS, Contraction, contraction_of, spread_product
 from attnctl.models.torch.edges import EDGES, EdgeSoftmax
-from attnctl.models.torch.following import Follower
+from attnctl.models.torch.following import MULTIPLICATION, Follower
 from attnctl.models.torch.layouts import (
     Atom,
     Axis,
@@ -29,6 +29,7 @@ from attnctl.models.torch.layouts import (
     fresh_axis,
     fresh_layout,
 )
+from attnctl.models.torch.states import States
 from attnctl.models.torch.tensors import ByTensor, Chunk, tensors_in
 from attnctl.models.torch.traced_call import Softmaxed, Table, TracedCall
 
@@ -87,6 +88,7 @@ class Tracer(Follower):
     undivided_refusals: list[Refusal] = field(default_factory=list)
     undivided: ByTensor[Undivided] = field(default_factory=ByTensor)
     edges: EdgeSoftmax = field(default_factory=EdgeSoftmax)
+    states: States = field(default_factory=States)
 
     # --- softmax ---
 
@@ -153,6 +155,11 @@ class Tracer(Follower):
             self.constants[out] = True
             return out
         moving = [tensor for tensor, still in zip(product.operands, constant, strict=True) if not still]
+        if len(moving) == 2 and self.states.is_read(product):
+            self.refuse(LINEAR)
+        if len(moving) == 2 and any(tensor in self.of_weights for tensor in moving):
+            self._multiply_of_weights(name, moving, out)
+            return out
         tables = [place for place in (0, 1) if product.operands[place] in self.tables]
         with_softmax = [place for place in tables if self.tables[product.operands[place]].softmax is not None]
         place = next(iter(with_softmax or tables), None)
@@ -168,7 +175,18 @@ class Tracer(Follower):
             return self.follow(name, args, keywords, out)
         self._pass_origin(name, moving, out)
         self._make_layout(product, constant, out)
+        if len(moving) == 2:
+            self.states.note(product, self.layouts, self.module(), out)
         return out
+
+    def _multiply_of_weights(self, name: str, factors: Sequence[Array], out: Array) -> None:
+        """Note a product with what two softmaxes gave, as a pseudo-inverse of weights: no scores, and no values."""
+        with_softmax = [self._is_softmax(tensor) for tensor in factors]
+        if any(with_softmax):
+            self.refuse(TWO_SOFTMAXES)
+        if all(known or tensor in self.of_weights for known, tensor in zip(with_softmax, factors, strict=True)):
+            self.of_weights[out] = True
+        self._pass_origin(name, factors, out)
 
     def _weighs_without_keys(self, product: Contraction, place: int) -> bool:
         """Return whether an operand is a softmax over the features of a linear layer, and its rows share the other one.
@@ -265,6 +283,7 @@ class Tracer(Follower):
         if self._is_softmax(values) and values is not used:
             if over_keys:
                 self.refuse(TWO_SOFTMAXES)
+            self.of_weights[out] = True
             return None
         if values_are_constant:  # rows of a parameter: an embedding of what a vocabulary's softmax expects
             if table.softmax is None and any(
@@ -352,6 +371,14 @@ class Tracer(Follower):
         out = super().follow(name, args, keywords, out)
         if self.edges.meet_values(name, args, keywords, out):
             self.refuse(EDGES)
+        if self.states.follow(name, args, keywords, out):
+            self.refuse(LINEAR)
+        if name in MULTIPLICATION and isinstance(out, torch.Tensor):
+            factors = tuple(tensors_in(args, keywords))
+            is_outer = len(factors) == 2 and out.numel() > max(factors[0].numel(), factors[1].numel())
+            if is_outer and not any(map(self.is_constant, factors)):
+                product = spread_product((factors[0], factors[1]), out)
+                self.states.note(product, self.layouts, self.module(), out)
         if name in LEAVES and args and (table := self.tables.get(args[0])) is not None:
             if table.softmax is not None:
                 table.softmax.lost = table.softmax.lost or name

@@ -120,7 +120,82 @@ class Streams(nn.Module):
         return streams.unflatten(0, (len(x), 4)).sum(1)
 
 
-SILENT = [Streams, Router, TopRouter, CosineRouter, Contrastive, SoftTargets, LanguageHead, Gate, Gram]
+class ConstrainedStreams(nn.Module):
+    """Manifold-constrained hyper-connections, as FTTransformer of tab-transformer-pytorch 0.6.1: rows and columns sum to 1."""
+
+    def __init__(self):
+        super().__init__()
+        self.mixes = nn.ParameterList(torch.randn(D, 5) for _ in range(3))
+        self.branches = nn.ModuleList(nn.Linear(D, D) for _ in range(3))
+        self.beta = nn.Parameter(torch.randn(D))
+
+    def forward(self, x):
+        streams = x.repeat_interleave(4, 0)  # (batch * streams, n, d)
+        for mix, branch in zip(self.mixes, self.branches, strict=True):
+            apart = streams.unflatten(0, (len(x), 4)).permute(0, 2, 1, 3)  # (batch, n, streams, d)
+            alpha = functional.normalize(apart, dim=-1) @ mix * 0.01 + torch.eye(4, 5)
+            into, between = alpha[..., :1].sigmoid(), alpha[..., 1:].exp()
+            for _ in range(3):
+                between = between / between.sum(-2, keepdim=True)
+                between = between / between.sum(-1, keepdim=True)
+            mixed = torch.einsum("...st,...sd->...td", torch.cat([into, between], -1), apart)
+            beta = 2 * (apart @ self.beta).sigmoid()
+            added = torch.einsum("bnd,bns->bnsd", branch(mixed[..., 0, :]), beta)
+            streams = (mixed[..., 1:, :] + added).permute(0, 2, 1, 3).flatten(0, 1)
+        return streams.unflatten(0, (len(x), 4)).sum(1)
+
+
+class StreamsAddedUp(nn.Module):
+    """Streams to which each layer adds its result, as much as a token says, and which a token reads by weights of its own."""
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.branch, self.into, self.read = nn.Linear(D, D), nn.Linear(D, 4), nn.Linear(D, 4)
+
+        def forward(self, x, streams):
+            streams = streams + torch.einsum("bns,bnd->bnsd", self.into(x), self.branch(x))
+            return torch.einsum("bns,bnsd->bnd", self.read(x), streams), streams
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(self.Layer() for _ in range(3))
+
+    def forward(self, x):
+        streams = torch.zeros(1, 1, 4, D)
+        for layer in self.layers:
+            x, streams = layer(x, streams)
+        return x
+
+
+class Bilinear(nn.Module):
+    """Each token's features, pair by pair, read by that token's own features: no token is summed over."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList(nn.Linear(D, 4) for _ in range(3))
+        self.out = nn.Linear(16, D)
+
+    def forward(self, x):
+        a, b, c = (part(x) for part in self.parts)
+        pairs = a[..., None] * b[..., None, :]
+        return self.out(pairs.flatten(2)) + (pairs * c[..., None]).sum(-2).mean(-1, keepdim=True)
+
+
+SILENT = [
+    Streams,
+    StreamsAddedUp,
+    Bilinear,
+    ConstrainedStreams,
+    Router,
+    TopRouter,
+    CosineRouter,
+    Contrastive,
+    SoftTargets,
+    LanguageHead,
+    Gate,
+    Gram,
+]
 
 
 class OverQueries(Written):
@@ -370,6 +445,69 @@ class OverLandmarks(Written):
         return self.joined(((q @ k[:, :, :2].mT).softmax(-1) @ (q[:, :, :2] @ k.mT).softmax(-1)) @ v)
 
 
+class Nystroem(Written):
+    """Xiong et al. 2021 as nystrom-attention 0.0.14 writes it: one table of weights is inverted by Newton's steps."""
+
+    values_first = False
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        marks_q, marks_k = q[:, :, ::2], k[:, :, ::2]
+        self.expect(marks_q.transpose(1, 2).flatten(2), k.transpose(1, 2).flatten(2), scale=1)
+        to_marks, of_marks, from_marks = (
+            (a @ b.mT).softmax(-1) for a, b in ((q, marks_k), (marks_q, marks_k), (marks_q, k))
+        )
+        inverse = of_marks.mT / (of_marks.sum(-1).max() * of_marks.sum(-2).max())
+        eye = torch.eye(of_marks.shape[-1])
+        for _ in range(6):
+            both = of_marks @ inverse
+            inverse = 0.25 * inverse @ (13 * eye - both @ (15 * eye - both @ (7 * eye - both)))
+        if self.values_first:
+            return self.joined((to_marks @ inverse) @ (from_marks @ v))
+        return self.joined(((to_marks @ inverse) @ from_marks) @ v)
+
+
+class Recurrent(Written):
+    """Gated linear attention as flash-linear-attention 0.6.0 writes it in torch: a state that decays, token by token."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(D, D)
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        kept = self.split(self.gate(x)).sigmoid()
+        state, out = torch.zeros(B, H, D // H, D // H), torch.zeros_like(v)
+        for i in range(N):
+            state = state * kept[:, :, i, :, None] + k[:, :, i, :, None] * v[:, :, i, None, :]
+            out[:, :, i] = (q[:, :, i, :, None] * state).sum(-2)
+        return self.joined(out)
+
+
+class DeltaRule(Written):
+    """Yang et al. 2024: what the state has for a key is taken off its value."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        state, results = torch.zeros(B, H, D // H, D // H), []
+        for query, key, value in zip(q.unbind(2), k.unbind(2), v.unbind(2), strict=True):
+            rest = value - torch.einsum("bhkv,bhk->bhv", state, key)
+            state = state + key.unsqueeze(-1) * rest.unsqueeze(-2)
+            results.append((query.unsqueeze(-2) @ state).squeeze(-2))
+        return self.joined(torch.stack(results, 2))
+
+
+class RunningSum(Written):
+    """Performer's causal attention as performer-pytorch 1.1.4 writes it without CUDA."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        q, k = functional.elu(q) + 1, functional.elu(k) + 1
+        total = 1 / torch.einsum("...nd,...nd->...n", q, k.cumsum(-2))
+        state = torch.einsum("...nd,...ne->...nde", k, v).cumsum(-3)
+        return self.joined(torch.einsum("...nde,...nd,...n->...ne", state, q, total))
+
+
 class LinearInOneEinsum(Written):
     """Katharopoulos et al. 2020, with the sum of the keys in the same einsum."""
 
@@ -399,7 +537,11 @@ NAMED = {
     TwoParts: "only a part of the keys",
     Edges: "the edges of a graph",
     OverLandmarks: "another softmax",
+    Nystroem: "another softmax",
     LinearInOneEinsum: "linear attention",
+    Recurrent: "linear attention",
+    DeltaRule: "linear attention",
+    RunningSum: "linear attention",
     Divided: "do not sum to 1",
     RowsWritten: "a tensor that holds others",
     Online: "do not sum to 1",

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 import attnctl
 from attnctl.errors import UsageError
-from tests.models.torch.no_attention import NAMED, SILENT
+from tests.models.torch.no_attention import NAMED, SILENT, Nystroem
 from tests.models.torch.test_written_by_hand import built, texts
 from tests.models.torch.written_by_hand import D, Plain
 
@@ -291,6 +291,16 @@ def test_parts_of_the_keys_with_a_softmax_each_are_named() -> None:
     model = built(Parts)
     with pytest.warns(UserWarning, match="several parts of the keys"), attnctl.capture(model):
         model(texts())
+
+
+def test_weights_that_are_inverted_are_not_shown_beside_those_that_meet_values() -> None:
+    model = built(Nystroem)
+    model.values_first = True
+    with pytest.warns(UserWarning, match="another softmax") as warned, attnctl.capture(model) as traces:
+        model(texts())
+    assert (len(warned), traces.unseen.count("its ")) == (1, 1)
+    (call,) = traces
+    assert (call.weights - model.expected[0]).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize(
