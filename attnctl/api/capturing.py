@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 import warnings
@@ -139,9 +140,15 @@ def capture(
 
 
 def _shows_itself(model: PreTrainedModel) -> bool:
-    """Return whether a transformers model follows the interface, or puts out its weights because it runs under eager."""
+    """Return whether a transformers model follows the interface, or puts out its weights because it runs under eager.
+
+    A model of another library that inherits from transformers' classes may take no `output_attentions`.
+    """
+    if model_follows_interface(model):
+        return True
     eager = all(config._attn_implementation_internal == "eager" for config in attention_configurations(model))
-    return model_follows_interface(model) or eager
+    taken = inspect.signature(model.forward).parameters
+    return eager and ("output_attentions" in taken or any(p.kind is p.VAR_KEYWORD for p in taken.values()))
 
 
 def _record_network(model: PreTrainedModel, chosen: Selection, traces: Captures) -> AbstractContextManager[None]:

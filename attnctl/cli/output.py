@@ -190,7 +190,7 @@ def write_forms(
     put_bytes(written.encode(), output)
 
 
-# what draws pictures, of other packages alone: of two threads that import modules of one circle, one may see half of a module
+# what draws pictures, of other packages alone: a thread may see half of a module that another imports in a circle
 DRAWING = ("matplotlib.backends.backend_agg", "matplotlib.figure", "matplotlib.patches", "PIL.PngImagePlugin")
 
 

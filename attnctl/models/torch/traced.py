@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import permutations
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ from attnctl.models.torch.states import States
 from attnctl.models.torch.tensors import ByTensor, Chunk, tensors_in
 from attnctl.models.torch.traced_call import Softmaxed, Table, TracedCall
 
+ROUNDING = 256  # units in the last place by which a product of rounded shares may lie beside the model's own output
 POOLED_HEADS = 8  # the most heads of an attention that pools tokens by a linear layer; more are the features of keys
 NO_SHARES = "its scores multiply values without a softmax, and rows do not sum to 1: they are no shares of attention"
 OVER_QUERIES = "its softmax is over the queries: for each key, the weights of all queries sum to 1"
@@ -391,13 +393,38 @@ class Tracer(Follower):
         before = self.undivided.get(args[0]) if args and isinstance(args[0], torch.Tensor) else None
         if before is None:
             return out
-        shares = before.used / before.used.sum(before.dims, keepdim=True)
-        gap = (_multiplying(before.used, *before.how[1:])(shares) - out).detach().abs().amax()
-        if not bool(gap <= OWN_ROW * out.detach().abs().amax()):
+        shares = self._divided(before, args[1] if len(args) > 1 else None, out)
+        if shares is None:
             return out
         before.refusal.is_over = True
         other = before.meet(out, *before.how, shares=shares)
         return out if other is None else other
+
+    def _divided(self, before: Undivided, divisor: object, out: Array) -> Array | None:
+        """Return the shares whose product with the values is `out`: by their sum, or by the model's own divisor beside it.
+
+        That is a little more where a model adds a small number to it. None: no division gives `out`.
+        """
+        again = _multiplying(before.used, *before.how[1:])
+        allowed = min(OWN_ROW, ROUNDING * torch.finfo(out.dtype).eps) * out.detach().abs().amax()
+
+        def gives(shares: Array) -> bool:
+            return bool((again(shares) - out).detach().abs().amax() <= allowed)
+
+        sums = before.used.sum(before.dims, keepdim=True)
+        if gives(shares := before.used / sums):
+            return shares
+        if not isinstance(divisor, torch.Tensor) or divisor.numel() != sums.numel():
+            return None
+        long = [size for size in divisor.shape if size > 1]
+        for order in permutations(range(len(long))):  # a product may have its rows and heads in another order
+            turned = divisor.reshape(long).permute(order)
+            if turned.shape == torch.Size([size for size in sums.shape if size > 1]):
+                divisors = turned.reshape(sums.shape)
+                shares = before.used / divisors
+                if bool((sums / divisors - 1).detach().abs().nan_to_num(0.0).amax() <= OWN_ROW) and gives(shares):
+                    return shares
+        return None
 
     def _note_sink(self, out: Array, divisor: object) -> None:
         """Note exponentials that were divided by more than their sum, as in exp(s) / (1 + Σ exp(s)): they have a sink."""

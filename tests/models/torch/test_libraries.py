@@ -1,6 +1,7 @@
 """Models of another library, by their own names: the weights are those that the library itself returns."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,3 +56,28 @@ def test_heads_that_take_turns_at_shared_keys(kv_heads: int, tmp_path: Path, mon
     np.testing.assert_allclose(trace.layers[0].weights, steps.post_softmax_attn[0].numpy(force=True), rtol=0, atol=2e-7)
     np.testing.assert_allclose(trace.layers[0].output, output[0].numpy(force=True), rtol=0, atol=4e-7)
     assert ("modulo" in " ".join(trace.notes)) == (kv_heads == 2)
+
+
+def test_a_class_of_transformers_without_its_weights_in_the_output_is_read_as_a_module() -> None:
+    """As Enformer of enformer-pytorch 0.8.12, which takes no `output_attentions`: a TypeError told nobody what to do."""
+    transformers = pytest.importorskip("transformers")
+
+    class Own(transformers.PreTrainedModel):  # type: ignore[name-defined, misc]
+        config_class = transformers.PretrainedConfig
+
+        def __init__(self, config: Any) -> None:
+            super().__init__(config)
+            self.attention = torch.nn.ModuleDict({name: torch.nn.Linear(8, 8) for name in "qkv"})
+            self.post_init()
+
+        def forward(self, x: torch.Tensor, return_embeddings: bool = False) -> torch.Tensor:
+            q, k, v = (self.attention[name](x) for name in "qkv")
+            return (q @ k.mT).softmax(-1) @ v
+
+    torch.manual_seed(0)
+    model, x = Own(transformers.PretrainedConfig(attn_implementation="eager")).eval(), torch.randn(2, 5, 8)
+    with torch.no_grad(), attnctl.capture(model) as traces:
+        model(x)
+        q, k = (model.attention[name](x).double() for name in "qk")
+    (call,) = traces
+    assert (call.weights[:, 0] - (q @ k.mT).softmax(-1)).abs().max() < 1e-6
