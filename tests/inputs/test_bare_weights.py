@@ -67,6 +67,29 @@ def test_numbers_far_below_zero_stay_as_they_are(run: Run) -> None:
     assert HIDDEN not in found.err and "are these scores?" in found.err and "\t\t" not in found.out
 
 
+# what ONNX Runtime 1.32.0 puts out as output_qk of GroupQueryAttention with qk_output=1, four tokens, one head
+GROUPED = np.array(
+    [[0.998, 0, 0, 0], [-0.429, -1.992, 0, 0], [0.101, 0.294, -0.218, 0], [-0.5, -1.693, 1.402, 0.083]], np.float32
+)
+ZEROS = "a softmax gives 0 a share"
+
+
+def test_scores_with_0_for_later_keys_are_named(run: Run) -> None:
+    """They were drawn with a note that asks for scores alone, and their softmax gives the future up to 72 % of a row."""
+    assert softmax(GROUPED)[1, 2:].sum() == pytest.approx(0.717, abs=1e-3)
+    np.save("s.npy", GROUPED)
+    np.savetxt("s.csv", GROUPED, delimiter=",")
+    assert all(ZEROS in run("heatmap", name).err for name in ("s.npy", "s.csv"))
+    assert trace_of_mapped_matrix("s.npy").notes == trace_of_matrix("s.npy").notes
+    hidden = np.where(np.tri(4, dtype=bool), GROUPED, -np.inf)
+    np.save("s.npy", hidden)
+    assert ZEROS not in (noted := run("heatmap", "s.npy").err) and HIDDEN in noted
+    np.save("s.npy", softmax(hidden))
+    assert ZEROS not in (noted := run("heatmap", "s.npy").err) and CAUSAL in noted
+    np.save("s.npy", GROUPED + 1)
+    assert ZEROS not in (noted := run("heatmap", "s.npy").err) and "are these scores?" in noted
+
+
 def test_heads_that_hide_other_keys_are_not_drawn(refused: Refused) -> None:
     scores = hidden_with(-np.inf, "float32")
     scores[1, 0, 3] = 0.5

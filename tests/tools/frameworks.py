@@ -1,6 +1,7 @@
 """What frameworks mean by the same word: runs each of them, and writes attnctl/docs/frameworks.md.
 
-    pip install jax keras onnxruntime onnx onnxscript "mlx[cpu]" x-transformers ctranslate2 pymarian   # beside attnctl
+    # beside attnctl:
+    pip install jax keras onnxruntime onnx onnxscript openvino "mlx[cpu]" x-transformers ctranslate2 pymarian
     python -m tests.tools.frameworks             # prints the table of what is installed
     python -m tests.tools.frameworks write       # writes the page; every framework must be installed
 
@@ -35,6 +36,7 @@ QUESTIONS = {
     "dropout": "returned weights in training",
     "cap": "soft cap and mask",
     "heads": "returned weights are of",
+    "scores": "a hidden key in returned scores",
 }
 ABSENT = "–"
 
@@ -77,6 +79,16 @@ def capped(weights: Any) -> str:
     return "cap, then mask" if (hidden == 0).all() else "mask, then cap"
 
 
+def hidden_score(scores: Any) -> str:
+    """Say what stands for the last of 5 keys, which the first of 2 queries does not see, in its scores: (2, 5)."""
+    scores = np.asarray(scores)
+    own = float(Q[0, 0, 0] @ K[0, 0, -1] / np.sqrt(D))
+    kinds = {"the lowest number": float(np.finfo(scores.dtype).min), "-inf": -np.inf, "0": 0.0, "its score": own}
+    kinds["10,000 less"] = own - 10_000
+    (name,) = (name for name, value in kinds.items() if np.isclose(scores[0, -1], value, atol=1e-2))
+    return name
+
+
 def of_heads(weights: Any) -> str:
     """Hold that weights are of each of two heads."""
     assert weights.shape[:2] == (1, 2), weights.shape
@@ -106,6 +118,7 @@ def torch_function() -> dict[str, str]:
         "dropout": "returns no weights" if isinstance(attend(q, k, v), torch.Tensor) else "",
         "cap": lacks(attend, "cap"),
         "heads": ABSENT,
+        "scores": ABSENT,
     }
 
 
@@ -133,6 +146,7 @@ def torch_module() -> dict[str, str]:
         "dropout": dropped(weights),
         "cap": lacks(module.forward, "cap"),
         "heads": "the mean of the heads" if weights.ndim == 2 and each.shape[1] == 2 else "",
+        "scores": ABSENT,
     }
 
 
@@ -149,6 +163,7 @@ def jax_function() -> dict[str, str]:
         "dropout": lacks(attend, "dropout", "weights"),
         "cap": lacks(attend, "cap"),
         "heads": ABSENT,
+        "scores": ABSENT,
     }
 
 
@@ -177,6 +192,7 @@ def keras_layer() -> dict[str, str]:
         "dropout": dropped(np.asarray(trained)[0, 0]),
         "cap": lacks(keras.layers.MultiHeadAttention.__init__, "cap"),
         "heads": of_heads(several),
+        "scores": ABSENT,
     }
 
 
@@ -220,6 +236,9 @@ def onnx_operator() -> dict[str, str]:
         "dropout": ABSENT if "dropout" not in onnx.defs.get_schema("Attention", 23).attributes else "",
         "cap": capped(onnx_session({**given, "mask": LAST_HIDDEN}, softcap=1.0)["Y"][0, 0]),
         "heads": of_heads(onnx_session(given, ("Y", "", "", "W"), qk_matmul_output_mode=3)["W"]),
+        "scores": hidden_score(
+            onnx_session(given, ("Y", "", "", "S"), is_causal=1, qk_matmul_output_mode=2)["S"][0, 0]
+        ),
     }
 
 
@@ -245,25 +264,53 @@ def onnx_multi_head() -> dict[str, str]:
     after = corner(weights(parts, ("Y", "pk2", "pv2"), unidirectional=1))
     hidden = weights({**given, "": None, "mask": np.zeros((1, N_K), np.int32)})
     assert np.allclose(hidden, weights(given), atol=1e-3)  # every score has the same large number taken away
+
+    def scores(inputs: dict[str, Any], **settings: Any) -> np.ndarray:
+        outputs = ("Y", "k2", "v2", "S")
+        return onnx_session(inputs, outputs, "MultiHeadAttention", num_heads=2, **settings)["S"][0, 0]  # type: ignore[no-any-return]
+
+    future = hidden_score(scores(given, unidirectional=1))
+    padding = hidden_score(scores({**given, "": None, "mask": LAST_HIDDEN[:1].astype(np.int32)}))
     return dict.fromkeys(QUESTIONS, ABSENT) | {
         "causal": f"{alone}; {after} with past_key",
         "empty": "as if nothing were hidden",
+        "scores": f"{future}; of padding {padding}",
     }
 
 
 def onnx_group_query() -> dict[str, str]:
-    def weights(queries: np.ndarray, past: int, window: int) -> np.ndarray:
+    def outputs(queries: np.ndarray, past: int, window: int) -> dict[str, np.ndarray]:
         q, k, v = (np.pad(part, ((0, 0), (0, 0), (0, 0), (0, 3))) for part in (queries, K, V))  # it wants d = 8
         inputs = {"Q": side_by_side(q), "K": side_by_side(k[:, :, past:]), "V": side_by_side(v[:, :, past:])}
         inputs |= {"pk": k[:, :, :past].copy(), "pv": v[:, :, :past].copy()}
         inputs |= {"last": np.array([N_K - 1], np.int32), "total": np.array(N_K, np.int32)}
-        settings = {"num_heads": 2, "kv_num_heads": 2, "local_window_size": window}
-        return first_head(onnx_session(inputs, ("Y", "pk2", "pv2"), "GroupQueryAttention", **settings)["Y"])[:, :N_K]
+        settings = {"num_heads": 2, "kv_num_heads": 2, "local_window_size": window, "scale": D**-0.5, "qk_output": 1}
+        return onnx_session(inputs, ("Y", "pk2", "pv2", "S"), "GroupQueryAttention", **settings)
 
+    later = outputs(Q, N_K - N_Q, -1)
     return dict.fromkeys(QUESTIONS, ABSENT) | {
-        "causal": f"{corner(weights(Q, N_K - N_Q, -1))}: always with past_key",
-        "window": window(weights(K, 0, 2)),
+        "causal": f"{corner(first_head(later['Y'])[:, :N_K])}: always with past_key",
+        "window": window(first_head(outputs(K, 0, 2)["Y"])[:, :N_K]),
+        "scores": hidden_score(later["S"][0, 0]),
     }
+
+
+def openvino_operator() -> dict[str, str]:
+    import openvino
+    from openvino import opset13
+
+    def weights(mask: np.ndarray | None) -> np.ndarray:
+        arrays = [Q, K, V, *([] if mask is None else [mask])]
+        parameters = [opset13.parameter(array.shape, array.dtype) for array in arrays]
+        node = opset13.scaled_dot_product_attention(*parameters, causal=mask is None)
+        model = openvino.Core().compile_model(
+            openvino.Model([node], parameters), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
+        )
+        return np.array(model(arrays)[0])[0, 0]
+
+    numbers = np.where(NOTHING, 0, -np.inf).astype(np.float32)
+    (empty,) = {row(weights(mask[None, None])[0]) for mask in (NOTHING, numbers)}
+    return dict.fromkeys(QUESTIONS, ABSENT) | {"causal": corner(weights(None)), "empty": empty}
 
 
 def torch_exported() -> dict[str, str]:
@@ -326,6 +373,7 @@ def transformers_eager() -> dict[str, str]:
         "dropout": dropped(trained[0, 0]),
         "cap": ABSENT,
         "heads": of_heads(later),
+        "scores": ABSENT,
     }
 
 
@@ -341,6 +389,7 @@ def mlx_function() -> dict[str, str]:
         "dropout": lacks(attend, "dropout"),
         "cap": lacks(attend, "cap"),
         "heads": ABSENT,
+        "scores": ABSENT,
     }
 
 
@@ -360,6 +409,7 @@ def x_transformers_module() -> dict[str, str]:
         "dropout": dropped(Attend(dropout=0.5).train()(q, k, v)[1].post_softmax_attn[0, 0].detach()),
         "cap": capped(cap(q, k, v, mask=last)[0][0, 0].detach()),
         "heads": of_heads(Attend().eval()(q, k, v)[1].post_softmax_attn),
+        "scores": hidden_score(Attend().eval()(q, k, v, mask=last)[1].pre_softmax_attn[0, 0].detach()),
     }
 
 
@@ -511,6 +561,7 @@ def attnctl_itself() -> dict[str, str]:
         "dropout": dropped(trained),
         "cap": capped(attend(Q[0], K[0], V[0], mask=LAST_HIDDEN, soft_cap=1.0).weights[0]),
         "heads": of_heads(attend(Q, K, V).weights),
+        "scores": hidden_score(attend(Q[0], K[0], V[0], mask=LAST_HIDDEN).scaled_scores[0]),
     }
 
 
@@ -524,6 +575,7 @@ FRAMEWORKS: dict[str, tuple[str, Callable[[], dict[str, str]]]] = {
     "ONNX Attention 23, onnxruntime": ("onnxruntime", onnx_operator),
     "com.microsoft MultiHeadAttention, onnxruntime": ("onnxruntime", onnx_multi_head),
     "com.microsoft GroupQueryAttention, onnxruntime": ("onnxruntime", onnx_group_query),
+    "OpenVINO, scaled_dot_product_attention": ("openvino", openvino_operator),
     "transformers, eager (Mistral)": ("transformers", transformers_eager),
     "mlx.core.fast.scaled_dot_product_attention": ("mlx", mlx_function),
     "x-transformers, Attend": ("x-transformers", x_transformers_module),
@@ -559,8 +611,9 @@ needs. – is for what a function does not have.
   MultiHeadAttention of ONNX Runtime begins at 0 without past_key, but hides nothing from the last query.
 - **A causal window of 2**: the query and one key before it, or two. What is called 4096 in one place is 4095 in another.
 - **A row that sees nothing**: 0 in attnctl, and no option gives the others. NaN spreads through the layers above; uniform weights
-  look like attention to everything, hidden keys too. Keras answers otherwise if the weights are asked for. ONNX Runtime's
-  MultiHeadAttention takes 10,000 from each hidden score: if all are hidden, the row is as if none were.
+  look like attention to everything, hidden keys too. Keras and torch's module answer otherwise if the weights are asked for.
+  torch's function, which gives 0, gives NaN once OpenVINO has converted it. ONNX Runtime's MultiHeadAttention takes 10,000 from
+  each hidden score: if all are hidden, the row is as if none were.
 - **Dropout**: the weights before it are what a head chose, and rows sum to 1. In attnctl `--dropout` shows those after it as a step
   of its own.
 - **Soft cap**: if the mask came first, a cap of c would lift a hidden key from minus infinity to -c, and give it weight.
@@ -568,6 +621,12 @@ needs. – is for what a function does not have.
   decoder's cross attention, here of 4 heads in 2 layers: a model was made eight times in which one head alone looks. attnctl shows
   every head, and `--head 0 --layer -1 --attention cross` the same one. CTranslate2 leaves out the column of a `</s>` that it adds to the
   source itself (`add_source_eos`, every model from Marian): rows then sum to less than 1.
+- **Grouped heads**: of 4 heads of queries and 2 of keys, the second head of queries has the first head of keys in torch (`enable_gqa`),
+  transformers, Keras, ONNX Runtime and attnctl, and the second one in x-transformers 2.31.10 (head h has head h modulo 2). attnctl
+  reads a layer of x-transformers as that library does, and a note says so.
+- **Scores of hidden keys**: of scores in a file attnctl takes the lowest number and -inf for hidden keys. The 0 of GroupQueryAttention
+  (`qk_output=1`) is a score like any other: a softmax gives it a share, and attnctl's note on such a file says so. Use `qk_output=2`,
+  the weights, or write -inf there. In attnctl's own traces scaled scores are from before the mask, which stands beside them.
 """
 
 

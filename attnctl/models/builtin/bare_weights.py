@@ -21,6 +21,10 @@ SCORES_NOTE = Note(
     "gives the weights.",
     "no-weights",
 )
+ZEROS_NOTE = Note(
+    "Each later key has exactly 0. If the numbers are scores of a causal model, these hide nothing: a softmax gives 0 a "
+    "share of the row. GroupQueryAttention of ONNX Runtime writes such scores; with -inf there the keys are hidden."
+)
 CAUSAL_NOTE = Note("No query has weight on a later key in any head: the weights are read as those of a causal model.")
 
 
@@ -38,10 +42,10 @@ def with_masks(trace: Trace, path: str) -> Trace:
         masks = [~_same_in_heads(cells, layer, path) for layer, cells in enumerate(hidden)]
         return _masked(trace, arrays, masks, missing, (SCORES_NOTE,))
     bare = _masked(trace, arrays, [np.ones(array.shape[-2:], bool) for array in arrays], missing, ())
-    if notes_of_kind(bare.notes, "no-weights"):
-        return bare
     arrays = [layer.all_weights() for layer in bare.layers]
     causal = bare.key_tokens is None and all(looks_causal(array, range(array.shape[1])) for array in arrays)
+    if notes_of_kind(bare.notes, "no-weights"):
+        return bare.about(notes=(*bare.notes, *(ZEROS_NOTE,) * causal))
     seen = causal_mask(arrays[0].shape[-1]) if causal else np.ones(arrays[0].shape[-2:], bool)  # (n_q, n_k)
     empty = np.stack([~array.any((0, 2)) for array in arrays])  # (layers, n_q)
     masks = [seen & ~rows[:, None] if rows.any() else seen for rows in empty]
@@ -70,9 +74,11 @@ def with_masks_of_rows(trace: Trace, rows: Sequence[int], sampled: Trace) -> Tra
     notes = tuple(weights_notes(sampled))
     layers = [replace(layer, weights=_plain_rows(layer.stored)) for layer in trace.layers]
     trace = replace(trace.about(notes=notes), layers=tuple(layers))
-    one_text = trace.key_tokens is None and not notes_of_kind(notes, "no-weights")
+    one_text = trace.key_tokens is None
     if not (one_text and all(looks_causal(layer.all_weights(), rows) for layer in sampled.layers)):
         return trace
+    if notes_of_kind(notes, "no-weights"):
+        return trace.about(notes=(*notes, ZEROS_NOTE))
     mask = causal_mask(layers[0].stored.shape[-1])
     layers = [replace(layer, mask=mask) for layer in layers]
     return replace(as_causal(trace.about(notes=(*notes, CAUSAL_NOTE))), layers=tuple(layers))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from attnctl.checks import limits
@@ -102,14 +103,27 @@ def _check_mlx(path: Path) -> None:
     quantised = settings.get("quantization") if isinstance(settings, dict) else None
     if not isinstance(quantised, dict) or "bits" not in quantised:
         return
-    for file in path.glob("*.safetensors"):
+    for file in sorted(path.glob("*.safetensors")):
         header = safetensors_header(file)
+        if stacked := stacked_by_mlx(header):
+            raise AttnctlError(f"the folder {path} holds weights that MLX quantised, and {stacked}")
         packed = (name.removesuffix(".weight") for name, entry in header.items() if entry.get("dtype") == "U32")
         if any(f"{name}.scales" in header and f"{name}.biases" in header for name in packed):
             raise AttnctlError(
                 f"the folder {path} holds weights that MLX quantised to {quantised['bits']} bits: mlx_lm.convert --hf-path "
                 f"{for_pasting(str(path))} --mlx-path dequantised --dequantize writes plain ones"
             )
+
+
+def stacked_by_mlx(names: Iterable[str]) -> str | None:
+    """Return what is wrong if the experts of a network are under the names of mlx-lm, all in one tensor, else None."""
+    name = next((name for name in names if ".switch_mlp." in name), None)
+    if name is None:
+        return None
+    return (
+        f"its experts as mlx-lm stacks them ({visible_text(name[:80])}), which transformers does not read and "
+        "mlx_lm.convert keeps: give the folder that mlx-lm made it from"
+    )
 
 
 def _adapter_refusal(path: Path) -> str:

@@ -19,6 +19,7 @@ from attnctl.checks import limits
 from attnctl.errors import AttnctlError, error_place, in_one_line, option_name
 from attnctl.models.gguf.ollama import SCHEME
 from attnctl.models.huggingface.attention_sites import configurations_within, layer_count, reads_text, shares_modules
+from attnctl.models.huggingface.folders import stacked_by_mlx
 from attnctl.models.huggingface.hub import INDEX, SINGLE, import_extra, known_checkpoint, stored_files
 from attnctl.models.huggingface.loading import Loading, file_report
 from attnctl.models.huggingface.optional_fields import config_value, generation_config
@@ -260,6 +261,8 @@ def check_complete(
             raise AttnctlError(
                 f"{name} has other names for its weights ({renamed} for {first}): rename them in its file"
             )
+        if stacked := stacked_by_mlx(sorted(unused)):
+            raise AttnctlError(f"{name} holds {stacked}")
         raise AttnctlError(f"{name} lacks {len(lacking_inside)} of its weights, {first} first: its file is incomplete")
     network.attnctl_headless = bool(lacking)  # type: ignore[assignment]  # read by `lacks_head`
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from tests.conftest import Refused, Run
 from tests.models.huggingface.conftest import Shelf
@@ -92,6 +92,31 @@ def test_weights_that_mlx_quantised_name_its_converter(
     save_file(packed | {f"{name}.biases": torch.ones(4, 1)}, folder / "model.safetensors")
     line = refused("heatmap", "at eat", "--model", str(folder))
     assert "MLX quantised to 4 bits: mlx_lm.convert --hf-path" in line and "--dequantize" in line
+
+
+def test_experts_that_mlx_stacked_are_named(shelf: Shelf, refused: Refused, tmp_path: Path) -> None:
+    """mlx-lm 0.32.2 writes a Mixtral so, also with --dequantize: its file was called incomplete."""
+    folder = tmp_path / "m"
+    shutil.copytree(shelf("mixtral"), folder)
+    tensors = load_file(folder / "model.safetensors")
+    parts = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+    stacks: dict[str, list[torch.Tensor]] = {}
+    for name in sorted(tensors):
+        if ".experts." in name:
+            module, rest = name.split(".experts.")
+            stacked = f"{module}.switch_mlp.{parts[rest.split('.')[1]]}"
+            stacks.setdefault(stacked, []).append(tensors.pop(name))
+    plain = {f"{name}.weight": torch.stack(experts) for name, experts in stacks.items()}
+    save_file(tensors | plain, folder / "model.safetensors")
+    line = refused("heatmap", "at eat", "--model", str(folder))
+    assert "its experts as mlx-lm stacks them" in line and "switch_mlp.down_proj.weight" in line
+    settings = json.loads((folder / "config.json").read_text()) | {"quantization": {"group_size": 64, "bits": 4}}
+    (folder / "config.json").write_text(json.dumps(settings))
+    name = next(iter(stacks))
+    packed = {f"{name}.weight": torch.zeros(4, 4, 4, dtype=torch.uint32), f"{name}.scales": torch.ones(4, 4, 1)}
+    save_file(tensors | packed | {f"{name}.biases": torch.ones(4, 4, 1)}, folder / "model.safetensors")
+    line = refused("heatmap", "at eat", "--model", str(folder))
+    assert "that MLX quantised, and its experts as mlx-lm stacks them" in line and "--hf-path" not in line
 
 
 ADAPTERS: list[tuple[dict[str, Any], str]] = [
