@@ -59,12 +59,16 @@ LATE = {"_trace_wrapped_higher_order_op": ("TransformGetItemToIndex",)}  # submo
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Within this context no garbage is collected: what an import makes lives on, and each collection walks through it."""
+    """Within this context no garbage is collected, and what it made is left out of later collections.
+
+    What an import makes lives on, and each collection would walk through it.
+    """
     collects = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
         if collects:
             gc.enable()
 

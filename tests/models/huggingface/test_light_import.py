@@ -41,6 +41,25 @@ def test_a_process_of_its_own_imports_no_compiler_and_no_other_architecture(shel
     assert listing == f"{transformers.__version__} {listed}" and len(listed) > 4000
 
 
+def test_no_garbage_is_collected_while_torch_is_imported_or_at_the_end() -> None:
+    """And what stands in for Python's own functions meanwhile does so only then."""
+    code = (
+        "import atexit, gc, inspect\n"
+        "from attnctl.models.huggingface.hub import import_extra\n"
+        "own, passes = inspect.getframeinfo, []\n"
+        "gc.callbacks.append(lambda phase, info: passes.append(info['generation']))\n"
+        "gc.set_threshold(20_000)  # torch makes more than ten times as many objects\n"
+        "import_extra('torch')\n"
+        "print(len(passes), gc.isenabled(), inspect.getframeinfo is own)\n"
+        "from attnctl.__main__ import main\n"
+        "atexit.register(lambda: print(len(gc.get_objects()) < 1000 < gc.get_freeze_count()))\n"
+        "sys.argv = ['attnctl', 'softmax', '1', '2']\n"
+        "main()"
+    )
+    first, *_, last = printed(code).splitlines()
+    assert (first, last) == ("0 True True", "True")
+
+
 def test_a_part_of_a_library_is_imported_without_the_others() -> None:
     """And whoever asks for another part of it gets the whole library."""
     code = (
