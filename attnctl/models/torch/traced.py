@@ -401,9 +401,10 @@ class Tracer(Follower):
         return out if other is None else other
 
     def _divided(self, before: Undivided, divisor: object, out: Array) -> Array | None:
-        """Return the shares whose product with the values is `out`: by their sum, or by the model's own divisor beside it.
+        """Return the shares whose product with the values is `out`, or None if there are none.
 
-        That is a little more where a model adds a small number to it. None: no division gives `out`.
+        They are divided by their sum; or by the model's own divisor, if it adds a small number to each sum. So a row that
+        sees no key has shares of 0.
         """
         again = _multiplying(before.used, *before.how[1:])
         allowed = min(OWN_ROW, ROUNDING * torch.finfo(out.dtype).eps) * out.detach().abs().amax()
@@ -420,9 +421,9 @@ class Tracer(Follower):
         for order in permutations(range(len(long))):  # a product may have its rows and heads in another order
             turned = divisor.reshape(long).permute(order)
             if turned.shape == torch.Size([size for size in sums.shape if size > 1]):
-                divisors = turned.reshape(sums.shape)
-                shares = before.used / divisors
-                if bool((sums / divisors - 1).detach().abs().nan_to_num(0.0).amax() <= OWN_ROW) and gives(shares):
+                shares = before.used / turned.reshape(sums.shape)
+                rows = shares.sum(before.dims).detach()
+                if bool(((rows - 1).abs() <= OWN_ROW).logical_or(rows == 0).all()) and gives(shares):
                     return shares
         return None
 

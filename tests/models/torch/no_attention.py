@@ -107,42 +107,31 @@ class Streams(nn.Module):
         self.branches = nn.ModuleList(nn.Linear(D, D) for _ in range(3))
         self.beta = nn.Parameter(torch.randn(D))
 
+    def weights(self, normed, mix):
+        """Return how streams are mixed (batch, n, streams, 5), and what is added to each (batch, n, streams)."""
+        return (normed @ mix).tanh() * 0.01 + torch.eye(4, 5), (normed @ self.beta).tanh()
+
     def forward(self, x):
         streams = x.repeat_interleave(4, 0)  # (batch * streams, n, d)
         for mix, branch in zip(self.mixes, self.branches, strict=True):
             apart = streams.unflatten(0, (len(x), 4)).permute(0, 2, 1, 3)  # (batch, n, streams, d)
-            normed = functional.normalize(apart, dim=-1)
-            alpha = (normed @ mix).tanh() * 0.01 + torch.eye(4, 5)
+            alpha, beta = self.weights(functional.normalize(apart, dim=-1), mix)
             mixed = torch.einsum("...st,...sd->...td", alpha, apart)
-            beta = (normed @ self.beta).tanh()
             added = torch.einsum("bnd,bns->bnsd", branch(mixed[..., 0, :]), beta)
             streams = (mixed[..., 1:, :] + added).permute(0, 2, 1, 3).flatten(0, 1)
         return streams.unflatten(0, (len(x), 4)).sum(1)
 
 
-class ConstrainedStreams(nn.Module):
+class ConstrainedStreams(Streams):
     """Manifold-constrained hyper-connections, as FTTransformer of tab-transformer-pytorch 0.6.1: rows and columns sum to 1."""
 
-    def __init__(self):
-        super().__init__()
-        self.mixes = nn.ParameterList(torch.randn(D, 5) for _ in range(3))
-        self.branches = nn.ModuleList(nn.Linear(D, D) for _ in range(3))
-        self.beta = nn.Parameter(torch.randn(D))
-
-    def forward(self, x):
-        streams = x.repeat_interleave(4, 0)  # (batch * streams, n, d)
-        for mix, branch in zip(self.mixes, self.branches, strict=True):
-            apart = streams.unflatten(0, (len(x), 4)).permute(0, 2, 1, 3)  # (batch, n, streams, d)
-            alpha = functional.normalize(apart, dim=-1) @ mix * 0.01 + torch.eye(4, 5)
-            into, between = alpha[..., :1].sigmoid(), alpha[..., 1:].exp()
-            for _ in range(3):
-                between = between / between.sum(-2, keepdim=True)
-                between = between / between.sum(-1, keepdim=True)
-            mixed = torch.einsum("...st,...sd->...td", torch.cat([into, between], -1), apart)
-            beta = 2 * (apart @ self.beta).sigmoid()
-            added = torch.einsum("bnd,bns->bnsd", branch(mixed[..., 0, :]), beta)
-            streams = (mixed[..., 1:, :] + added).permute(0, 2, 1, 3).flatten(0, 1)
-        return streams.unflatten(0, (len(x), 4)).sum(1)
+    def weights(self, normed, mix):
+        alpha = normed @ mix * 0.01 + torch.eye(4, 5)
+        into, between = alpha[..., :1].sigmoid(), alpha[..., 1:].exp()
+        for _ in range(3):
+            between = between / between.sum(-2, keepdim=True)
+            between = between / between.sum(-1, keepdim=True)
+        return torch.cat([into, between], -1), 2 * (normed @ self.beta).sigmoid()
 
 
 class StreamsAddedUp(nn.Module):
