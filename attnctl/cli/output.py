@@ -190,7 +190,7 @@ def write_forms(
     put_bytes(written.encode(), output)
 
 
-# what draws pictures, of other packages alone: a thread may see half of a module that another imports in a circle
+# modules of other packages that draw. None of attnctl: two threads that import modules of one circle may get half of one
 DRAWING = ("matplotlib.backends.backend_agg", "matplotlib.figure", "matplotlib.patches", "PIL.PngImagePlugin")
 
 
