@@ -27,7 +27,8 @@ attnctl.checks.limits             ranges of numbers
 attnctl.checks.model_options      options of a function that takes a model: ModelOptions, with_model_options
 attnctl.checks.selection          selections: 3, -1, 0-5, all, a token, a head
 attnctl.checks.tolerances         how far numbers may lie apart
-attnctl.cli                       a command: its form, shared options, open_source, progress, show_forms, write_panels
+attnctl.cli                       a command: its form, shared options, open_source, progress, show_forms, write_panels; the
+                                  program that runs commands by their lines: run_command, Session, defaults
 attnctl.errors                    AttnctlError, UsageError, exit codes
 attnctl.formats                   files: JsonDocument, write_json; Look, picture formats; tables, sound, conversations
 attnctl.inputs                    what an argument names: a text, a conversation, a batch, a table
@@ -36,15 +37,20 @@ attnctl.layer.computed            ComputedLayer: weights from queries and keys
 attnctl.layer.interventions       Intervention: heads that are off, edges that are cut
 attnctl.measures                  Measure
 attnctl.models                    open_model, and what a command asks for by a model's name
+attnctl.models.builtin            networks of our own: vocabulary, parameters, the mathematics of a layer
 attnctl.models.configurations     the sizes of a model by its configuration
 attnctl.models.exchange           a model run again with other tokens
 attnctl.models.sizes              ModelSizes: layers, heads, parameters, cache
+attnctl.plugins                   what installed packages add: entries, load_entry
 attnctl.readings                  Overview, HeatmapGrid, Comparison, HeadNames, and the readings that give them
 attnctl.readings.head_statistics  what each head does: STATISTICS, HeadStatistics, HeadTable
 attnctl.readings.spans            parts of a text, with their tokens: parts_of, spans_of, named_parts
+attnctl.registry                  the commands, and what each adds: COMMANDS, DOCUMENTS, BATCH_FORMATS
 attnctl.render                    forms (Line, Table, Grid), pictures (Panels, Bars, Drawing), pages of HTML
 attnctl.runtime.arrays            types of arrays
 attnctl.runtime.files             files: read with limits, written whole, locked
+attnctl.runtime.interrupts        Ctrl-C: work that ends whole, folders that are removed
+attnctl.runtime.light_import      torch and transformers, imported without what is not used
 attnctl.source                    Source, Reading, prepare; cells and links of a source; protocols of models
 attnctl.text                      text that is shown safely, in words and numbers
 attnctl.text.english              the bundled corpus: sentences to train on and held-out ones, links between their words
@@ -53,7 +59,7 @@ attnctl.trace                     Trace, Run, Subject, ModelInfo
 attnctl.trace.steps               the steps of a trace, by name
 attnctl.watched                   a prediction while heads and edges are taken away: watched_text, measure_effects, Effects
 
-attnctl's own commands hold to this list; `.importlinter` names what those that are parts of the program import beside it.
+attnctl's own commands hold to this list, and `.importlinter` to each of them.
 VERSION rises if a change in one of them would break such a package.
 
 Entry points are read for a help, for a name that attnctl does not have, for `attnctl schema`, and for a user's default that

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from attnctl.checks.options import WORK as WORK
     from attnctl.checks.options import decimal as decimal
     from attnctl.checks.options import whole as whole
+    from attnctl.cli.app import PROGRAM as PROGRAM
+    from attnctl.cli.app import all_commands as all_commands
+    from attnctl.cli.app import load_command as load_command
+    from attnctl.cli.app import program_group as program_group
+    from attnctl.cli.app import run_command as run_command
     from attnctl.cli.browser import show_in_browser as show_in_browser
     from attnctl.cli.command_form import command as command
     from attnctl.cli.command_form import refuse_unused as refuse_unused
@@ -30,6 +35,12 @@ if TYPE_CHECKING:
     from attnctl.cli.cost import check_memory_of_cuts as check_memory_of_cuts
     from attnctl.cli.cost import check_memory_of_heads as check_memory_of_heads
     from attnctl.cli.cost import notes_on_table as notes_on_table
+    from attnctl.cli.defaults import VARIABLE_PREFIX as VARIABLE_PREFIX
+    from attnctl.cli.defaults import config_path as config_path
+    from attnctl.cli.defaults import options_of_all as options_of_all
+    from attnctl.cli.defaults import read_defaults as read_defaults
+    from attnctl.cli.defaults import stored_defaults as stored_defaults
+    from attnctl.cli.defaults import why_no_default as why_no_default
     from attnctl.cli.engines import engine_of as engine_of
     from attnctl.cli.groups import MODEL_NAMES as MODEL_NAMES
     from attnctl.cli.groups import AgainstOption as AgainstOption
@@ -78,6 +89,7 @@ if TYPE_CHECKING:
     from attnctl.cli.opening import text_source as text_source
     from attnctl.cli.output import check_table as check_table
     from attnctl.cli.output import import_drawing as import_drawing
+    from attnctl.cli.output import is_quiet as is_quiet
     from attnctl.cli.output import output_format as output_format
     from attnctl.cli.output import page_notes as page_notes
     from attnctl.cli.output import print_lines as print_lines
@@ -98,6 +110,8 @@ if TYPE_CHECKING:
     from attnctl.cli.progress import heads_over_tokens as heads_over_tokens
     from attnctl.cli.progress import items_progress as items_progress
     from attnctl.cli.progress import say_stage as say_stage
+    from attnctl.cli.session import Session as Session
+    from attnctl.cli.session import models_kept as models_kept
     from attnctl.cli.suggestions import TEXT_WORDS as TEXT_WORDS
     from attnctl.cli.suggestions import completing as completing
     from attnctl.cli.suggestions import suggest_choice as suggest_choice
@@ -106,6 +120,7 @@ if TYPE_CHECKING:
     from attnctl.cli.two_models import OptionsOfB as OptionsOfB
     from attnctl.cli.two_models import ReadTextArgument as ReadTextArgument
     from attnctl.cli.two_models import check_models as check_models
+    from attnctl.render.terminal.console import Shown as Shown
 else:
     __getattr__, __dir__, __all__ = public_names(
         __name__,
@@ -114,9 +129,13 @@ else:
                 "CHANGED CHECKPOINT INPUT LOOK MADE MATHEMATICS MODEL NUMBERS ONE_CALL OUTPUT PICTURE SHOW WORK "
                 "decimal whole"
             ),
+            "attnctl.cli.app": "PROGRAM all_commands load_command program_group run_command",
             "attnctl.cli.browser": "show_in_browser",
             "attnctl.cli.command_form": "command refuse_unused was_typed",
             "attnctl.cli.cost": "LESS_HEADS check_memory_of_cuts check_memory_of_heads notes_on_table",
+            "attnctl.cli.defaults": (
+                "VARIABLE_PREFIX config_path options_of_all read_defaults stored_defaults why_no_default"
+            ),
             "attnctl.cli.engines": "engine_of",
             "attnctl.cli.groups": (
                 "AgainstOption AnswerOptions ChatOption CheckpointOptions CorpusModelOptions DeviceOption "
@@ -129,12 +148,14 @@ else:
             ),
             "attnctl.cli.opening": "model_of open_source text_source",
             "attnctl.cli.output": (
-                "check_table import_drawing output_format page_notes print_lines print_wrapped put_bytes put_report "
-                "safe_console say_note say_notes say_unknown say_unless_quiet show_forms write_drawing write_forms "
-                "write_panels write_table"
+                "check_table import_drawing is_quiet output_format page_notes print_lines print_wrapped put_bytes "
+                "put_report safe_console say_note say_notes say_unknown say_unless_quiet show_forms write_drawing "
+                "write_forms write_panels write_table"
             ),
             "attnctl.cli.progress": "cost_progress heads_over_tokens items_progress say_stage",
+            "attnctl.cli.session": "Session models_kept",
             "attnctl.cli.suggestions": "TEXT_WORDS completing suggest_choice",
             "attnctl.cli.two_models": "ComparedModelOptions CopyOptions OptionsOfB ReadTextArgument check_models",
+            "attnctl.render.terminal.console": "Shown",
         },
     )

@@ -159,8 +159,8 @@ def run_command_line() -> None:
 
 
 @cache
-def _group() -> Commands:
-    """Return the group as Typer makes it, once in a process: a shell runs many commands."""
+def program_group() -> Commands:
+    """Return the program with all its commands, as Typer makes it: once in a process, since a shell runs many commands."""
     group = typer.main.get_command(app)
     assert isinstance(group, Commands)
     return group
@@ -173,7 +173,7 @@ def run_command(argv: Sequence[str] | None = None, session: Session | None = Non
     """
     typed = sys.argv[1:] if argv is None else list(argv)
     name = next((word for word in typed if not word.startswith("-")), "")
-    group = copy.copy(_group())
+    group = copy.copy(program_group())
     group.commands = dict(group.commands)  # a run may add those of plug-ins
     if COMPLETED_SHELL in os.environ:
         with words_of_bash():

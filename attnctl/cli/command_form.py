@@ -32,7 +32,7 @@ from typer.models import CommandInfo
 from attnctl.checks.options import ONE_CALL
 from attnctl.checks.own_functions import functions_were_typed, names_function
 from attnctl.cli import output
-from attnctl.cli.defaults import PREFIX, default_origin
+from attnctl.cli.defaults import VARIABLE_PREFIX, default_origin
 from attnctl.cli.output import help_width
 from attnctl.errors import AttnctlError, UsageError, quiet_stderr, set_flags, waiting
 
@@ -169,7 +169,7 @@ def _make_command(info: CommandInfo, more: tuple[str, ...]) -> Command:
         if isinstance(parameter, TyperOption | TyperArgument):
             parameter.show_envvar = False  # the names follow one rule, which `attnctl config --help` explains
         if isinstance(parameter, TyperOption) and parameter.envvar is None and parameter.expose_value:
-            parameter.envvar = f"{PREFIX}{str(parameter.name).upper()}"
+            parameter.envvar = f"{VARIABLE_PREFIX}{str(parameter.name).upper()}"
     return command
 
 

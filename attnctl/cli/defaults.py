@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
     from attnctl.text import Document
 
-PREFIX = "ATTNCTL_"  # of the environment variable of an option
+VARIABLE_PREFIX = "ATTNCTL_"  # of the environment variable of an option
 
 
 def config_path() -> Path:
     """Return the path of the defaults file: $ATTNCTL_CONFIG, or config.toml in the user's configuration folder."""
-    if named := os.environ.get(f"{PREFIX}CONFIG"):
+    if named := os.environ.get(f"{VARIABLE_PREFIX}CONFIG"):
         return Path(named)
     from platformdirs import user_config_path
 
     return user_config_path("attnctl") / "config.toml"
 
 
-def read_text() -> str:
+def stored_defaults() -> str:
     """Return the text of the defaults file, "" if it does not exist. Raises AttnctlError if it cannot be read."""
     path = config_path()
     if not os.path.lexists(path):
@@ -54,7 +54,7 @@ def read_defaults() -> Document:
     import tomllib
 
     try:
-        return tomllib.loads(read_text())
+        return tomllib.loads(stored_defaults())
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise AttnctlError(
             f"{config_path()} is not valid TOML: {error} (attnctl config --path prints where it is)"
@@ -142,10 +142,14 @@ def options_of_all(all_commands: Iterable[ClickCommand]) -> dict[str, bool]:
 
 def unknown_variables(all_commands: Callable[[], Iterable[ClickCommand]]) -> list[str]:
     """Return a sentence for each variable of the environment that has the name of a default but is not one."""
-    names = [name for name in sorted(os.environ) if name.startswith(PREFIX) and name != f"{PREFIX}CONFIG"]
+    names = [
+        name for name in sorted(os.environ) if name.startswith(VARIABLE_PREFIX) and name != f"{VARIABLE_PREFIX}CONFIG"
+    ]
     options = options_of_all(all_commands()) if names else {}
     return [
-        f"${name}: {wrong}" for name in names if (wrong := why_no_default(name.removeprefix(PREFIX).lower(), options))
+        f"${name}: {wrong}"
+        for name in names
+        if (wrong := why_no_default(name.removeprefix(VARIABLE_PREFIX).lower(), options))
     ]
 
 
@@ -154,12 +158,14 @@ def default_origin(context: Context, name: str) -> str:
     source = context.get_parameter_source(name)
     if source is None or source.name not in ("ENVIRONMENT", "DEFAULT_MAP"):
         return ""
-    return f"${PREFIX}{name.upper()}" if source.name == "ENVIRONMENT" else "the defaults file, see attnctl config"
+    return (
+        f"${VARIABLE_PREFIX}{name.upper()}" if source.name == "ENVIRONMENT" else "the defaults file, see attnctl config"
+    )
 
 
 def _may_exist() -> bool:
     """Return whether the file may exist: a start without defaults looks at one folder only."""
-    if os.environ.get(f"{PREFIX}CONFIG") or os.name != "posix" or os.uname().sysname == "Darwin":
+    if os.environ.get(f"{VARIABLE_PREFIX}CONFIG") or os.name != "posix" or os.uname().sysname == "Darwin":
         return True
     home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     # os.path: in a home without access (another user's, as for a service) there are no defaults, and no error

@@ -32,6 +32,11 @@ quiet = False  # write neither notes nor progress
 _said: set[str] = set()  # notes that this command has written
 
 
+def is_quiet() -> bool:
+    """Return whether the user asked for neither notes nor progress."""
+    return quiet
+
+
 def say_unless_quiet(message: str) -> None:
     """Write a line on standard error that is neither a result nor an error; with --quiet write nothing."""
     if not quiet:

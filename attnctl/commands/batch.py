@@ -44,8 +44,7 @@ from attnctl.cli import (
     whole,
 )
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, option_name, print_complaint
-from attnctl.formats import Look, format_names
-from attnctl.formats.pictures import BatchLook
+from attnctl.formats import BatchLook, Look, format_names
 from attnctl.registry import ALIGNED_FORMATS, BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.text import either
 
@@ -207,8 +206,7 @@ def batch_command(
     if (source is None) == (model.chat is None):
         raise UsageError("give a file or folder of texts, or --chat and a file of conversations, one a line")
 
-    from attnctl.batching import TextStream, Work
-    from attnctl.batching.engines import results_of_items
+    from attnctl.batching import TextStream, Work, results_of_items
     from attnctl.source import Changes
 
     texts = TextStream(str(model.chat if source is None else source), input, column, id_column)
@@ -241,9 +239,7 @@ def _open_model(work: Work, texts: TextStream) -> tuple[Model, Work]:
 
     Raises the errors that concern every text.
     """
-    from attnctl.batching.formats import format_named
-    from attnctl.batching.passes import most_together
-    from attnctl.batching.work import open_work_model
+    from attnctl.batching import format_named, most_together, open_work_model
 
     opened = open_work_model(work)
     texts.sounds = work.aligns and format_named(work.formats[0]).reads_sounds
@@ -253,7 +249,7 @@ def _open_model(work: Work, texts: TextStream) -> tuple[Model, Work]:
 
 def _forms_of_tables(formats: tuple[str, ...], steps: tuple[str, ...] | None) -> tuple[str, ...]:
     """Return the formats, with the kind of each table: csv holds headlines, or with `--steps weights` the weights."""
-    from attnctl.batching.formats import TABLES
+    from attnctl.batching import TABLES
 
     return tuple(TABLES[name][steps == ("weights",)] if name in TABLES else name for name in formats)
 
@@ -275,7 +271,7 @@ def _chosen_formats(listed: str, output: str | None) -> tuple[str, ...]:
     formats = tuple(dict.fromkeys(name.strip() for name in listed.split(",")))
     for name in formats:
         if name not in FORMATS:
-            from attnctl.batching.formats import format_named
+            from attnctl.batching import format_named
 
             format_named(name)
     if output in (None, "-") and not (len(formats) == 1 and formats[0] in LINES):
@@ -334,7 +330,7 @@ def _refuse_unused_by_formats(context: Context, formats: tuple[str, ...]) -> Non
 
 def _write_lines(do: Do, texts: TextStream, form: str, strict: bool) -> int:
     """Write each text's lines of `form` to stdout when it is finished; return how many failed, and files were cut off."""
-    from attnctl.batching.formats import format_named
+    from attnctl.batching import format_named
 
     heading = b"" if form == "json" else format_named(form).heading()
     failed = count = 0
@@ -361,9 +357,7 @@ def _write_lines(do: Do, texts: TextStream, form: str, strict: bool) -> int:
 
 def _fill_folder(work: Work, do: Do, texts: TextStream, output: str, strict: bool, start_anew: bool) -> int:
     """Write a folder of files with its manifest; return the number of texts that failed, in this run or before."""
-    from attnctl.batching import Folder
-    from attnctl.batching.engines import SHARED
-    from attnctl.batching.formats import FILES, format_named
+    from attnctl.batching import FILES, SHARED, Folder, format_named
 
     noted: set[str] = set()
     settings = {"input": [texts.path], "input_form": texts.form}

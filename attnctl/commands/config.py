@@ -15,15 +15,21 @@ from attnctl.checks import limits
 from attnctl.cli import (
     ONE_CALL,
     OUTPUT,
+    VARIABLE_PREFIX,
+    all_commands,
     command,
-    defaults,
+    config_path,
+    load_command,
+    options_of_all,
     print_lines,
     print_wrapped,
+    read_defaults,
     refuse_unused,
     say_notes,
+    stored_defaults,
     suggest_choice,
+    why_no_default,
 )
-from attnctl.cli.app import all_commands, load_command
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.runtime.files import lock_file, said_plainly, write_whole
 
@@ -73,7 +79,7 @@ def config_command(
         )
     if path:
         refuse_unused(context, "setting", "unset", because="--path prints the path alone")
-        print_lines(str(defaults.config_path()))
+        print_lines(str(config_path()))
         return
     if setting or unset:
         _change_settings(setting or [], unset or [])
@@ -84,7 +90,7 @@ def config_command(
 def _change_settings(setting: list[str], unset: list[str]) -> None:
     """Set and unset defaults in the file; keep its comments, its order and every other line."""
     list(all_commands())  # imported before the file is locked, so that others wait for the change alone
-    where = defaults.config_path()
+    where = config_path()
     with said_plainly("make", where.parent):
         where.parent.mkdir(parents=True, exist_ok=True)
     lock = lock_file(where, LOCK_SECONDS)  # read the file only after other processes have written it
@@ -99,9 +105,9 @@ def _change_file(where: Path, setting: list[str], unset: list[str]) -> None:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
-    defaults.read_defaults()  # raises for a damaged file, before it is changed
+    read_defaults()  # raises for a damaged file, before it is changed
     try:
-        document = tomlkit.parse(defaults.read_text())
+        document = tomlkit.parse(stored_defaults())
         for item in setting:
             name, equals, value = item.partition("=")
             if not equals or not value:
@@ -153,7 +159,7 @@ def _options_named(name: str, command: str, key: str) -> list[TyperOption]:
     names = [each.name or "" for each in all_commands()]
     if "." in name and command not in names:
         raise UsageError(f"no command {command!r}{suggest_choice(command, names)}")
-    if defaults.options_of_all(all_commands()).get(key) is False:
+    if options_of_all(all_commands()).get(key) is False:
         raise UsageError("takes no default: give it on the command line", option=name.rpartition(".")[2])
     commands = [load_command(command)] if command else all_commands()
     options = [
@@ -191,21 +197,21 @@ def _typed_value(value: str) -> object:
 
 
 def _show_settings() -> None:
-    settings = defaults.read_defaults()
-    where = defaults.config_path()
+    settings = read_defaults()
+    where = config_path()
     rows = [(key, value, str(where)) for key, value in settings.items() if not isinstance(value, dict)]
     for name, table in settings.items():
         if isinstance(table, dict):
             rows += [(f"{name}.{key}", value, str(where)) for key, value in table.items()]
     for name, value in sorted(os.environ.items()):
-        if name.startswith(defaults.PREFIX) and name != f"{defaults.PREFIX}CONFIG" and value:
-            rows.append((name.removeprefix(defaults.PREFIX).lower(), value, f"${name}"))
+        if name.startswith(VARIABLE_PREFIX) and name != f"{VARIABLE_PREFIX}CONFIG" and value:
+            rows.append((name.removeprefix(VARIABLE_PREFIX).lower(), value, f"${name}"))
     if not rows:
         print_wrapped("no defaults are set; attnctl config --set model=smollm2 writes them to")
         print_lines(str(where))
         return
-    options = defaults.options_of_all(all_commands())
+    options = options_of_all(all_commands())
     width = max(len(f"{name} = {value}") for name, value, _ in rows)
     for name, value, source in rows:
-        wrong = defaults.why_no_default(name, options)
+        wrong = why_no_default(name, options)
         print_lines(f"{f'{name} = {value}':{width}}  {source}{f' ({wrong})' * bool(wrong)}")

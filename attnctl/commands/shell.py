@@ -19,16 +19,19 @@ from attnctl.cli import (
     NUMBERS,
     FileOption,
     ModelOptions,
+    Session,
     TextArgument,
     command,
+    is_quiet,
     model_of,
+    models_kept,
     option_values,
     print_lines,
     print_wrapped,
+    program_group,
+    run_command,
     was_typed,
 )
-from attnctl.cli.app import run_command
-from attnctl.cli.session import Session, models_kept
 from attnctl.errors import DONE, INTERRUPTED, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.runtime import interrupts
 from attnctl.runtime.files import check_size
@@ -52,7 +55,6 @@ def shell_command(context: Context, text: TextArgument = None, *, file: FileOpti
     one.
     """
     from attnctl import inputs
-    from attnctl.cli import output
 
     if "-" in (text, file, model.chat):
         raise UsageError("standard input is where the commands come from: give the text in quotes or as --file FILE")
@@ -65,7 +67,7 @@ def shell_command(context: Context, text: TextArgument = None, *, file: FileOpti
     session_options = {
         name: value for name, value in options.items() if was_typed(context, name) or value not in (None, False)
     }
-    session = Session(read, session_options, chat=model.chat, quiet=output.quiet)
+    session = Session(read, session_options, chat=model.chat, quiet=is_quiet())
     failed, at_terminal = False, sys.stdin.isatty()
     try:
         with interrupts.tidied_up(), models_kept():  # Ctrl-C ends a command, not the shell
@@ -208,11 +210,10 @@ def _line_editing(session: Session) -> Iterator[None]:
 def _completer(session: Session, line: Callable[[], str], begin: Callable[[], int]) -> Callable[[str, int], str | None]:
     """Return readline's completion function: it completes the shell's own words, and commands as bash does."""
     from typer._completion_classes import BashComplete
-    from typer.main import get_command
 
-    from attnctl.cli.app import PROGRAM, app
+    from attnctl.cli import PROGRAM
 
-    complete = BashComplete(get_command(app), {"obj": session}, PROGRAM, "")
+    complete = BashComplete(program_group(), {"obj": session}, PROGRAM, "")
 
     def completion(incomplete: str, state: int) -> str | None:
         words = line()[: begin()].split()

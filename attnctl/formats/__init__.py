@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from attnctl.formats.pictures import DPI as DPI
     from attnctl.formats.pictures import FIGURE_ALONE as FIGURE_ALONE
     from attnctl.formats.pictures import PLAIN as PLAIN
+    from attnctl.formats.pictures import BatchLook as BatchLook
     from attnctl.formats.pictures import Look as Look
     from attnctl.formats.pictures import MapLook as MapLook
     from attnctl.formats.pictures import PictureLook as PictureLook
@@ -61,8 +62,8 @@ else:
             "attnctl.formats.documents.trace_json": "trace_to_json",
             "attnctl.formats.photographs": "read_photograph",
             "attnctl.formats.pictures": (
-                "CMAP DPI FIGURE_ALONE Look MapLook PLAIN PictureLook TitleOption figure_bytes format_names "
-                "picture_format suffixes_listed"
+                "BatchLook CMAP DPI FIGURE_ALONE Look MapLook PLAIN PictureLook TitleOption figure_bytes "
+                "format_names picture_format suffixes_listed"
             ),
             "attnctl.formats.storage": "save_value",
             "attnctl.formats.tables": "TABLE_FORMATS block_of weight_blocks",

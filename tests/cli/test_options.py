@@ -23,7 +23,6 @@ import numpy as np
 import pytest
 import typer
 
-from attnctl.cli import defaults
 from attnctl.cli.app import load_command
 from attnctl.cli.command_form import refuse_unused
 from attnctl.cli.groups import AnswerOptions, CheckpointOptions, ModelOptions
@@ -373,7 +372,7 @@ def test_every_option_changes_something_or_is_refused(
 ) -> None:
     branch = BRANCHES[named]
     monkeypatch.chdir(place)
-    monkeypatch.setattr(defaults, "config_path", lambda: Path("settings.toml"))
+    monkeypatch.setenv("ATTNCTL_CONFIG", "settings.toml")
     monkeypatch.setattr("attnctl.render.figure.saving.VECTOR_DPI", 30)  # of cells alone: nobody prints these pictures
     monkeypatch.setitem(VECTOR, "svg.fonttype", "none")  # letters as letters: their outlines take half of the time
     for limit in ("sources.LONG", "zoom.LONG"):

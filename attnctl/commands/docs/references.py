@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import groupby
 
-from attnctl.cli.app import load_command
+from attnctl.cli import load_command
 from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.registry import COMMANDS
 from attnctl.text import Document

@@ -227,9 +227,9 @@ def _show_live(training: Training, run: TrainingRun, watched: Watch) -> None:
     """Show the state of a training while it runs."""
     from rich.live import Live
 
+    from attnctl.cli import Shown
     from attnctl.commands.train.show import live_forms
-    from attnctl.models.builtin.weights import reports_of
-    from attnctl.render.terminal.console import Shown
+    from attnctl.models.builtin import reports_of
 
     console = safe_console()
     earlier = reports_of(run.path)

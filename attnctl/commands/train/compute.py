@@ -22,8 +22,7 @@ from attnctl.commands.train.recipe import GRAMMAR, Recipe
 from attnctl.commands.train.run import TrainingRun, initial_arrays, read_corpus
 from attnctl.commands.train.state import Training
 from attnctl.errors import AttnctlError, UsageError, option_name
-from attnctl.models.builtin.network import sentence_rows
-from attnctl.models.builtin.vocabulary import ids_of_words, letter_pieces, vocabulary_tokenizer
+from attnctl.models.builtin import ids_of_words, letter_pieces, sentence_rows, vocabulary_tokenizer
 from attnctl.runtime.arrays import one_thread, torch_device
 from attnctl.runtime.light_import import without_compiler
 from attnctl.text import duration_text

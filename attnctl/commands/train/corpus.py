@@ -12,7 +12,7 @@ import numpy as np
 
 from attnctl.checks import limits
 from attnctl.errors import AttnctlError
-from attnctl.models.builtin.vocabulary import SHAPES, shape_of
+from attnctl.models.builtin import SHAPES, shape_of
 from attnctl.runtime.arrays import Floats, Ids
 from attnctl.runtime.files import check_size, decode_text, read_bytes, said_plainly
 from attnctl.text.english import NOT_ASKED, QUESTION_OF, QUESTIONS, SENTENCES, links_of_word, read_sentences, words

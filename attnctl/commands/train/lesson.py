@@ -12,8 +12,7 @@ from attnctl.commands.train.objectives import FIRST_WORD
 from attnctl.commands.train.result import Lesson
 from attnctl.commands.train.run import read_corpus, recipe_of
 from attnctl.commands.train.state import Training
-from attnctl.models.builtin.network import sentence_rows
-from attnctl.models.builtin.stack import unembed_rows
+from attnctl.models.builtin import sentence_rows, unembed_rows
 from attnctl.text.tokens import split_words
 
 if TYPE_CHECKING:

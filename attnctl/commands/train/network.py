@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from attnctl import attention
 from attnctl.attention import Array, Attended
-from attnctl.models.builtin import stack
-from attnctl.models.builtin.network import Parameters, layers_of, random_parameters
+from attnctl.models.builtin import Parameters, layers_of, mix_heads, project_rows, random_parameters, row_angles
 
 if TYPE_CHECKING:
     from attnctl.commands.train.recipe import Recipe
@@ -36,13 +35,13 @@ def residual(p: Parameters, rows: Array, recipe: Recipe, real: Array | None = No
     angles: Array | None = None
     steps: list[Attended] = []
     for parameters in layers_of(p):
-        q, k, v = stack.project_rows(x, parameters, 1)  # (..., heads, n, d_k)
+        q, k, v = project_rows(x, parameters, 1)  # (..., heads, n, d_k)
         if recipe.rope_theta is not None:
-            angles = stack.row_angles(x, q.shape[-1], recipe.rope_theta) if angles is None else angles  # (n, d_k / 2)
+            angles = row_angles(x, q.shape[-1], recipe.rope_theta) if angles is None else angles  # (n, d_k / 2)
             q, k = attention.rotate_positions(q, angles), attention.rotate_positions(k, angles)  # (..., heads, n, d_k)
         near = recipe.first_window if not steps else None
         steps.append(attention.attend(q, k, v, causal=recipe.causal, mask=mask, window=near))
-        x = x + stack.mix_heads(steps[-1].context, parameters)  # (..., n, d_model)
+        x = x + mix_heads(steps[-1].context, parameters)  # (..., n, d_model)
     return x, steps
 
 

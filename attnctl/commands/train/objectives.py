@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from attnctl.commands.train.corpus import Corpus
-from attnctl.models.builtin.vocabulary import SHAPES
+from attnctl.models.builtin import SHAPES
 from attnctl.text.english import CLOSING, INDUCTION, QUESTION_OF
 
 UNKNOWN_ID, MASK_ID, FIRST_WORD = 0, 1, 2 + len(SHAPES)

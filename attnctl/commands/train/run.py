@@ -25,7 +25,7 @@ from attnctl.commands.train.corpus import bundled_corpus, read_lines
 from attnctl.commands.train.recipe import DEFAULTS, GRAMMAR, OWN_TEXT, Recipe
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name, options_as_flags
 from attnctl.models import open_named_model
-from attnctl.models.builtin.weights import reports_of
+from attnctl.models.builtin import reports_of
 from attnctl.runtime.files import LOCK, lock_folder, open_to_append, read_bytes, said_plainly, write_whole
 from attnctl.text import as_json
 from attnctl.text.english import FOLDER, SENTENCES
