@@ -195,7 +195,7 @@ COMMANDS = {
     ),
     "config": CommandPackage(SETTINGS, "defaults of your own", "attnctl.commands.config"),
     "docs": CommandPackage(SETTINGS, "the documentation: lesson, guides, reference", "attnctl.commands.docs.command"),
-    "schema": CommandPackage(SETTINGS, "the JSON Schema of what attnctl writes", "attnctl.commands.schema.command"),
+    "schema": CommandPackage(SETTINGS, "the JSON Schema of what attnctl writes", "attnctl.commands.schema"),
 }
 
 # an option that a command, or every command, had, or that is looked for there → what is typed now, as the error names it

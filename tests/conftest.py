@@ -235,7 +235,7 @@ def attend(text: str, model: str = "random", **how: Any) -> attnctl.Trace:
 def _validator(name: str) -> Any:
     from jsonschema_rs import Draft202012Validator
 
-    from attnctl.commands.schema.documents import SCHEMAS
+    from attnctl.formats.documents.schemas import SCHEMAS
 
     return Draft202012Validator(SCHEMAS[name]())
 

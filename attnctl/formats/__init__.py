@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from attnctl.formats.documents.json_documents import token_documents as token_documents
     from attnctl.formats.documents.json_documents import write_json as write_json
     from attnctl.formats.documents.overview_json import overview_to_json as overview_to_json
+    from attnctl.formats.documents.schemas import SCHEMAS as SCHEMAS
+    from attnctl.formats.documents.schemas import make_schema as make_schema
+    from attnctl.formats.documents.schemas import schema_of as schema_of
     from attnctl.formats.documents.trace_json import trace_to_json as trace_to_json
     from attnctl.formats.photographs import read_photograph as read_photograph
     from attnctl.formats.pictures import CMAP as CMAP
@@ -59,6 +62,7 @@ else:
                 "flat_records json_object read_as token_documents write_json"
             ),
             "attnctl.formats.documents.overview_json": "overview_to_json",
+            "attnctl.formats.documents.schemas": "SCHEMAS make_schema schema_of",
             "attnctl.formats.documents.trace_json": "trace_to_json",
             "attnctl.formats.photographs": "read_photograph",
             "attnctl.formats.pictures": (

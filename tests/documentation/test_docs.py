@@ -15,7 +15,7 @@ import attnctl
 from attnctl.cli.app import load_command
 from attnctl.commands.docs.references import command_page
 from attnctl.commands.docs.site import FOLDER, MARK, THEME, WRITTEN, PageMarkdown, all_topics, plain_source
-from attnctl.commands.schema.documents import SCHEMAS
+from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.registry import COMMANDS
 from attnctl.render.terminal.console import SafeConsole
 from tests.conftest import Refused, Run

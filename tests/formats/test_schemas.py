@@ -18,9 +18,9 @@ from msgspec import Struct
 import attnctl
 from attnctl.cli.app import load_command
 from attnctl.commands.mask.result import MaskGroup
-from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.json_documents import read_as, write_json
+from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.registry import COMMANDS
 from tests.conftest import Run, check_schema
 

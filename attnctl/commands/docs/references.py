@@ -6,7 +6,7 @@ import re
 from itertools import groupby
 
 from attnctl.cli import load_command
-from attnctl.commands.schema.documents import SCHEMAS
+from attnctl.formats import SCHEMAS
 from attnctl.registry import COMMANDS
 from attnctl.text import Document
 

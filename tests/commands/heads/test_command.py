@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from attnctl.cli.app import load_command
-from attnctl.commands.schema.documents import make_schema
+from attnctl.formats.documents.schemas import make_schema
 from attnctl.models import open_model
 from attnctl.readings.head_statistics import STATISTICS
 from attnctl.registry import COMMANDS

@@ -25,7 +25,7 @@ def schema_command(
     """Print the JSON Schema (draft 2020-12) of a document that attnctl writes."""
     import json
 
-    from attnctl.commands.schema.documents import SCHEMAS, schema_of
+    from attnctl.formats import SCHEMAS, schema_of
 
     if what in SCHEMAS:
         schema = SCHEMAS[what]()

@@ -1,1 +1,0 @@
-"""`attnctl schema`: the JSON Schema of what attnctl writes."""
