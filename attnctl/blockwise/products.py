@@ -18,6 +18,7 @@ from attnctl.blockwise.tiles import as_torch
 from attnctl.runtime.arrays import as_numpy, one_thread, place_array
 
 SMALL = 1 << 24  # multiplications, up to which a second thread waits longer than it computes
+BLOCK = 1 << 20  # products of numbers of queries and keys that are kept before they are added
 
 
 @contextmanager
@@ -91,8 +92,10 @@ def weights_at_offset(call: Call, logsumexp: Array, offset: int) -> Array:
         call = as_torch(call)
         kv_heads = call.keys.shape[0]
         q = _wide(call.queries[:, lo:hi]).reshape(kv_heads, n_heads // kv_heads, hi - lo, -1)
-        k = _wide(call.keys[:, lo + diagonal : hi + diagonal])  # (kv_heads, rows, d)
-        raw = (q * k[:, None]).sum(-1).view(n_heads, hi - lo)  # (heads, rows)
+        k = _wide(call.keys[:, lo + diagonal : hi + diagonal])[:, None]  # (kv_heads, 1, rows, d)
+        step = max(1, BLOCK // (n_heads * q.shape[-1]))
+        blocks = [(a * b).sum(-1) for a, b in zip(torch.split(q, step, -2), torch.split(k, step, -2), strict=True)]
+        raw = torch.cat(blocks, -1).view(n_heads, hi - lo)  # (heads, rows)
         bias, seen = call.bias, call.mask
         if bias is not None:
             bias = bias.broadcast_to(n_heads, n_q, n_k).diagonal(diagonal, -2, -1)  # (heads, rows)

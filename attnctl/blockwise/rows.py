@@ -99,6 +99,7 @@ def weights_at_offset(cells: Cells, positions: Array, n_k: int, offset: int) -> 
 
 
 COPIES = 1 << 17  # pairs of copies of a token at a time
+FEWEST = 32  # a row of fewer copies counts as so many: its query is gathered, too
 Masses = Callable[
     [Array, Array, Array], Array
 ]  # queries (grids, r), keys (grids, c), counted (grids, r, c) → (…, grids, r)
@@ -120,7 +121,7 @@ def weights_on_copies(masses: Masses, visible: Cells, ids: Sequence[int], shift:
     result: Array = None
     for size in np.unique(sizes[sizes > 1]).tolist():
         copies = order[starts[sizes == size][:, None] + np.arange(size)]  # (distinct tokens, copies), ascending
-        max_rows = max(1, COPIES // size)  # rows of `size` weights at a time
+        max_rows = max(1, COPIES // max(size, FEWEST))  # rows of `size` weights at a time
         row_step, token_step = min(max_rows, size), max(1, max_rows // size)
         for start, lo in product(range(0, len(copies), token_step), range(0, size, row_step)):
             occurrences = copies[start : start + token_step]
