@@ -197,6 +197,9 @@ def picture_parts(kind: str | None, text: str, tokens: Sequence[Token]) -> tuple
 Measure = Callable[[Sequence[tuple[int, ...]]], Iterator[Floats]]
 
 
+Round = tuple[tuple[int, ...], ...]  # groups of parts that are measured in one call
+
+
 @dataclass
 class SearchProgress:
     """The results of a search so far: the change of each part (m,), and which parts were measured alone."""
@@ -204,7 +207,7 @@ class SearchProgress:
     changes: dict[int, Floats] = field(default_factory=dict)
     alone: set[int] = field(default_factory=set)
     measured: int = 0
-    coming: tuple[tuple[int, ...], ...] = ()  # the groups that are likely to be measured still
+    coming: tuple[Round, ...] = ()  # what is likely to be measured still
 
 
 def search_parts(count: int, measure: Measure, budget: int, likely: Sequence[int] = ()) -> Iterator[SearchProgress]:
@@ -229,7 +232,7 @@ def search_parts(count: int, measure: Measure, budget: int, likely: Sequence[int
             else:
                 heapq.heappush(waiting, (-effect_of(group), group))
             room = budget - progress.measured
-            progress.coming = _groups_to_come(groups[count:], expected, waiting, effects_alone(), room)
+            progress.coming = _rounds_to_come(groups[count:], expected, waiting, effects_alone(), room)
             yield progress
 
     def effects_alone() -> list[float]:
@@ -265,25 +268,26 @@ def _halves(group: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return group[middle:], group[:middle]
 
 
-def _groups_to_come(
+def _rounds_to_come(
     begun: Sequence[tuple[int, ...]], expected: float, waiting: list[Waiting], alone: list[float], room: int
-) -> tuple[tuple[int, ...], ...]:
-    """Return the groups to measure still, if each half of a group keeps KEPT of its effect.
+) -> tuple[Round, ...]:
+    """Return the groups to measure still, round after round, if each half of a group keeps KEPT of its effect.
 
     `expected` is the effect of each group that is `begun`; inf: unknown, then one half matters as much as any part so far.
     """
-    waiting, alone, coming = list(waiting), list(alone), list[tuple[int, ...]]()
+    waiting, alone, coming = list(waiting), list(alone), list[Round]()
     groups, effect = tuple(begun), expected
     if effect == inf and alone:
         effect = max(alone) / KEPT
     while True:
-        coming += groups
+        coming += [groups] if groups else []
+        room -= len(groups)
         for group in groups:
             if len(group) > 1:
                 heapq.heappush(waiting, (-effect, group))
             elif expected < inf:
                 alone.append(effect)
-        taken = _next_group(waiting, alone, room - len(coming))
+        taken = _next_group(waiting, alone, room)
         if taken is None:
             return tuple(coming)
         groups, effect = _halves(taken[1]), -taken[0] * KEPT

@@ -59,11 +59,9 @@ class ForwardCost:
 
 
 def fitted_cost(timed: Sequence[tuple[int, float]]) -> ForwardCost:
-    """Return the cost of forwards from tokens and seconds, by least squares; in tokens before two lengths are measured."""
-    tokens, seconds = np.array(timed, float).reshape(-1, 2).T  # (forwards,) each
-    if len(set(tokens)) < 2:
-        return ForwardCost(0.0, 1.0)
-    each, fixed = np.polyfit(tokens, seconds, 1)
+    """Return the cost of forwards from tokens and seconds, by least squares; without a fixed time for a single length."""
+    tokens, seconds = np.array(timed, float).T  # (forwards,) each
+    each, fixed = np.polyfit(tokens, seconds, 1) if len(set(tokens)) > 1 else (1.0, 0.0)
     if each <= 0:
         return ForwardCost(float(seconds.mean()), 0.0)
     if fixed <= 0:
@@ -140,19 +138,35 @@ class SourceSearch:
     def share_done(self, remove: bool = False) -> float:
         """Return which share of the search's time is over, 0 to 1; with `remove` that of prompts without a part is in it.
 
-        The forwards that are likely to come are weighed by the tokens that they read. Those that run at once count when the
-        last of them is finished.
+        The forwards that are likely to come take the time of those before them, by the tokens that they read. Those that
+        run at once count when the last of them is finished.
         """
-        progress, m = self.progress, len(self.base)
-        timed = self.timed[self.read.at_once :]  # the first of each thread is slow to start
+        if not self.in_rounds:
+            return 0.0
+        m = len(self.base)
+        timed = self.timed[self.read.at_once :] or self.timed  # the first of each thread is slow to start
         cost = fitted_cost([(tokens + m, seconds) for tokens, seconds in timed])
-        again = remove * (len(progress.alone | {group[0] for group in progress.coming if len(group) == 1}))
-        coming = [*progress.coming, *([tuple(range(len(self.parts)))] if self._hides_all_together() else [])]
-        each = [cost.seconds_of(tokens + m) for tokens, _ in self.timed]
-        whole = cost.seconds_of(len(self.tokens) + m)
-        done = sum(each[: self.in_rounds]) + len(self.removed) * whole
-        left = sum(each[self.in_rounds :]) + sum(cost.seconds_of(self._tokens_left_in(group) + m) for group in coming)
-        return done / (done + left + max(0, again - len(self.removed)) * whole) if done else 0.0
+        left = sum(self._seconds_of_round([cost.seconds_of(tokens + m) for tokens in each]) for each in self._coming())
+        done = sum(seconds for _, seconds in self.timed[: self.in_rounds])
+        if remove:
+            coming = {group[0] for groups in self.progress.coming for group in groups if len(group) == 1}
+            whole = cost.seconds_of(len(self.tokens) + m)
+            done += len(self.removed) * whole
+            left += (len(self.progress.alone | coming) - len(self.removed)) * whole
+        return done / (done + left)
+
+    def _coming(self) -> list[list[int]]:
+        """Return how many tokens of the prompt the forwards to come read, round after round, with a round that goes on."""
+        rounds = [[self._tokens_left_in(group) for group in groups] for groups in self.progress.coming]
+        if begun := [tokens for tokens, _ in self.timed[self.in_rounds :]]:
+            rounds[0] = begun + rounds[0]
+        if self._hides_all_together():
+            rounds.append([self._tokens_left_in(range(len(self.parts)))])
+        return rounds
+
+    def _seconds_of_round(self, each: Sequence[float]) -> float:
+        """Return the seconds of a round from those of its forwards: where several run at once, the longest ends it."""
+        return max(sum(each), self.read.at_once * max(each)) if len(each) > 1 else each[0]
 
     def _hides_all_together(self) -> bool:
         """Return whether one more forward hides all parts: no part that was measured matters much."""

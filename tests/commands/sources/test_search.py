@@ -321,8 +321,7 @@ def test_the_bar_of_a_search_knows_its_time_left(monkeypatch: pytest.MonkeyPatch
         ([(100, 1.0), (300, 2.0), (200, 1.5)], 0.5, 0.005),  # on a line
         ([(100, 2.0), (300, 1.0)], 1.5, 0.0),  # more tokens take no longer
         ([(100, 0.1), (300, 0.9)], 0.0, 0.0025),  # no time is below 0
-        ([(100, 3.0)], 0.0, 1.0),  # not measured yet: by tokens
-        ([], 0.0, 1.0),
+        ([(100, 3.0)], 0.0, 0.03),  # a single length: by tokens
     ],
 )
 def test_the_cost_of_forwards_is_fitted(timed: list[tuple[int, float]], fixed: float, each: float) -> None:
