@@ -73,6 +73,12 @@ class Forward:
         """Return the layer's output, and the residual stream after it: (n, d_model) each, None if the model keeps them."""
         return (None, None) if self.after is None else self.after(self.context_of_heads)
 
+    @property
+    def rows_after(self) -> Array:
+        """Return the rows (…, n, d_model) that the next layer reads: the residual stream, or the output if there is none."""
+        output, residual = self.output_and_residual
+        return output if residual is None else residual
+
 
 def is_short(call: Call) -> bool:
     """Return whether a call is short enough to build the whole matrix."""

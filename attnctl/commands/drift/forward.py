@@ -89,11 +89,10 @@ def run_side(
             return
         take(index, layer)
         if isinstance(layer, ComputedLayer) and layer.forward.after is not None:
-            output, residual = layer.forward.output_and_residual
-            done.outputs[index] = output
+            done.outputs[index], _ = layer.forward.output_and_residual
             layer.forget_steps()
             if isinstance(model, Unembeds) and index == (model.info.n_layers or 1) - 1:
-                done.logits = model.last_logits(output if residual is None else residual, LOGIT_BYTES)
+                done.logits = model.last_logits(layer.forward.rows_after, LOGIT_BYTES)
 
     def see_output(output: Array) -> None:
         if index >= first:

@@ -34,5 +34,4 @@ def _run_rows(run: Callable[[Array], tuple[Call, Array]], hidden: Array) -> Arra
 def _run_layer(stack: Stack, number: int, placed: dict[str, Array], x: Array) -> tuple[Call, Array]:
     """Return the call of a layer over its input (n, d_model), and its output (n, d_model)."""
     layer = stack.layer_attention(number, x, stack.layers[number], placed)
-    output, residual = layer.forward.output_and_residual
-    return layer.forward.call, output if residual is None else residual
+    return layer.forward.call, layer.forward.rows_after

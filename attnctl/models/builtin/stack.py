@@ -60,8 +60,7 @@ class EqualLengths:
             layer = self.model.layer_attention(number, x, parameters, parameters)
             take(number, layer.all_weights())
             if number + 1 < len(self.model.layers):
-                output, residual = layer.forward.output_and_residual
-                x = output if residual is None else residual  # (texts, n, d_model)
+                x = layer.forward.rows_after  # (texts, n, d_model)
 
 
 def run_together(
@@ -88,8 +87,7 @@ def run_together(
                 finished.add(index)
         if len(finished) == len(visits):
             return runs
-        output, residual = layer.forward.output_and_residual
-        x = output if residual is None else residual  # (texts, n, d_model)
+        x = layer.forward.rows_after  # (texts, n, d_model)
     for index in set(range(len(runs))) - finished:
         runs[index].predictions = model.predicted_words(texts[index], x[index])
     return runs
@@ -295,9 +293,8 @@ class Stack(TextModel):
                 visit(layer)
             except StopForward:
                 return run
-            output, residual = layer.forward.output_and_residual
-            x = output if residual is None else residual  # (n, d_model)
-            del layer, output, residual  # not beside the arrays of the next layer
+            x = layer.forward.rows_after  # (n, d_model)
+            del layer  # not beside the arrays of the next layer
         run.predictions = self.predicted_words(tokens, as_numpy(x))
         return run
 
@@ -387,10 +384,7 @@ class Stack(TextModel):
 
         def visit(layer: ComputedLayer) -> None:
             if layers is None or layer.layer in layers:
-                output, residual = layer.forward.output_and_residual
-                take(
-                    layer, as_numpy(output if residual is None else residual), outputs_with_zeroed_values(layer.forward)
-                )
+                take(layer, as_numpy(layer.forward.rows_after), outputs_with_zeroed_values(layer.forward))
 
         return self.run(tokens, visit, text)
 

@@ -68,8 +68,7 @@ class WatchedStack(WatchedText):
     def _final_state(self, intervention: Intervention) -> Floats:
         """Return the state after the last layer: (n, d_model)."""
         layers = self._base_layers if intervention is self.base else self._changed_layers(intervention)
-        output, residual = layers[-1].forward.output_and_residual
-        final: Floats = as_numpy(output if residual is None else residual)  # (n, d_model)
+        final: Floats = as_numpy(layers[-1].forward.rows_after)  # (n, d_model)
         return final
 
     def _changed_layers(self, intervention: Intervention) -> list[ComputedLayer]:
