@@ -300,6 +300,8 @@ class TextStream(InputFiles):
     def _items_of_lines(self, file: IO[bytes], name: str, form: str) -> Iterator[Item]:
         if first_bytes(file)[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise AttnctlError(f"{name} is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 makes it so")
+        if self.form is None and form_of_path(self.path) is None and b"\0" in first_bytes(file):
+            raise AttnctlError(f"{name} is not text: it has a byte 0 at offset {first_bytes(file).index(0)}")
         if first_bytes(file).startswith(BOM):
             file.read(len(BOM))
         number = 0

@@ -268,14 +268,19 @@ def begins_as_matrix(start: bytes) -> bool:
 
 
 def is_table(data: bytes) -> bool:
-    """Return whether the lines of a file or pipe are the rows of a matrix of numbers, at least two by two."""
+    """Return whether the lines of a file or pipe are the rows of a matrix of numbers, at least two by two.
+
+    Numbers with decimal commas count: the reader refuses them by name.
+    """
     if begins_as_matrix(data[:START_BYTES]):
         return True
     lines = [line for line in data.splitlines() if line.strip()]
     if len(lines) < 2:
         return False
     rows = (lines[-1].split(mark)[1:] for mark in (b"\t", b";", b","))  # the first cell may be a label
-    return any(cells and all(_is_number(cell.decode("latin-1"), float) for cell in cells) for cells in rows)
+    return any(
+        cells and all(_is_number(cell.decode("latin-1").replace(",", "."), float) for cell in cells) for cells in rows
+    )
 
 
 def read_csv(text: str, path: str, numbers: Numbers = finite_numbers) -> NamedArray:
@@ -309,8 +314,6 @@ def read_csv(text: str, path: str, numbers: Numbers = finite_numbers) -> NamedAr
     if lines and (empty_corner or not any(_is_number(line[0]) or _has_comma(line[0]) for line in lines)):
         labels = tuple(_name_in(line[0]) for line in lines)
         header, lines = header[1:], [line[1:] for line in lines]
-    if lines and lines[0] and all(_has_comma(cell) for cell in lines[0]):
-        raise AttnctlError(f"{path} has decimal commas ({lines[0][0].strip()}): write them as points")
     rows = []
     for number, line in enumerate(lines):
         try:
@@ -318,6 +321,8 @@ def read_csv(text: str, path: str, numbers: Numbers = finite_numbers) -> NamedAr
             rows.append([limits.decimal_number(cell) for cell in cells] if any(cells) else [math.nan] * len(cells))
         except ValueError:
             wrong = next(cell for cell in line if not _is_number(cell))
+            if _has_comma(wrong):
+                raise AttnctlError(f"{path} has decimal commas ({wrong.strip()[:40]}): write them as points") from None
             hint = "" if number or header else " (a line of names begins with an empty cell)"
             raise AttnctlError(
                 f"{path}: row {number} of numbers holds {wrong[:40]!r}, which is not a number{hint}"

@@ -157,8 +157,11 @@ def check_no_file(text: str) -> None:
     if _FILE_NAME.fullmatch(name):
         if os.path.lexists(name):
             files.check_regular(name)
-            if Path(name).suffix.lower() in (".npy", ".npz", *PICKLES):
-                raise UsageError(f"{name} is a file of arrays, without the model that this needs: give a text")
+            _refuse_weights(name)
+            if Path(name).suffix.lower() in (".parquet", ".pq"):
+                raise UsageError(f"{name} is a table, not a text: attnctl batch {for_pasting(name)} reads texts in it")
+            if Path(name).suffix.lower() in (".safetensors", *PICKLES) or _holds_numbers(name):
+                raise UsageError(f"{name} is a file of numbers, without the model that this needs: give a text")
             if Path(name).suffix.lower() in UNREAD:
                 from attnctl.formats.attention_files import FORMS
 
@@ -299,19 +302,27 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
         )
     if is_file and Path(source).suffix.lower() == ".txt" and not _holds_numbers(source):
         raise UsageError(f"{source} is a file of text: read it with {option_name('file')} {for_pasting(source)}")
-    if is_file and (Path(source).suffix.lower() in (".safetensors", ".gguf") or begins_as_gguf(Path(source))):
-        from attnctl.formats.attention_files import holds_attention
-
-        if Path(source).suffix.lower() == ".safetensors" and holds_attention(source):
-            return source, files.read_bytes(source)
-        advice = f"{option_name('model')} {for_pasting(source)}"
-        raise UsageError(
-            f"{source} holds a model's weights: give a text, and {advice} (attention has a tensor named weights or "
-            "attention, or rows that sum to 1)"
-        )
+    if is_file:
+        _refuse_weights(source)
+    if is_file and Path(source).suffix.lower() == ".safetensors":
+        return source, files.read_bytes(source)
     if is_file and (any(char in source for char in "/\\") or _holds_numbers(source)):
         return source, files.read_bytes(source)
     return None
+
+
+def _refuse_weights(path: str) -> None:
+    """Raise UsageError for an existing file that holds a model's weights, by its suffix or its first bytes."""
+    is_safetensors = Path(path).suffix.lower() == ".safetensors"
+    if not (is_safetensors or Path(path).suffix.lower() == ".gguf" or begins_as_gguf(Path(path))):
+        return
+    from attnctl.formats.attention_files import holds_attention
+
+    if not (is_safetensors and holds_attention(path)):
+        raise UsageError(
+            f"{path} holds a model's weights: give a text, and {option_name('model')} {for_pasting(path)} (attention has a "
+            "tensor named weights or attention, or rows that sum to 1)"
+        )
 
 
 def _holds_numbers(path: str) -> bool:

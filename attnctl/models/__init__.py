@@ -182,12 +182,13 @@ def known_checkpoints() -> list[str]:
 def trained_weights(name: str) -> WeightFile | None:
     """Return the weights file of a model that attnctl trained, by its name, its file or its run; None for any other name.
 
-    Raises AttnctlError if the file is damaged.
+    A file of W_Q, W_K and W_V by other means counts as one. Raises AttnctlError if the file is damaged.
     """
-    from attnctl.models.builtin.weights import read_weights, trained_file
+    from attnctl.models.builtin.weights import has_own_names, read_weights, trained_file
 
     path = trained_file(name)
-    return None if path is None else read_weights(path)
+    file = None if path is None else read_weights(path)
+    return file if file is not None and has_own_names(file) else None
 
 
 def findings_of(prepared: Prepared) -> list[CheckFinding]:

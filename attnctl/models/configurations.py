@@ -20,6 +20,7 @@ from attnctl.models.gguf.header import read_header
 from attnctl.models.huggingface.counted import built_network, sizes_of_network
 from attnctl.models.huggingface.hub import find_checkpoint, import_extra, is_checkpoint, read_json, short_name
 from attnctl.models.sizes import NAMES, AttentionLayers, ModelSizes
+from attnctl.models.unread import check_runs
 from attnctl.runtime.light_import import import_lightly
 from attnctl.text import Document
 
@@ -27,9 +28,10 @@ from attnctl.text import Document
 def sizes_of_checkpoint(name: str) -> ModelSizes | None:
     """Return the sizes of a checkpoint's folder, its GGUF file or its hub id, by its configuration; None if it is none.
 
-    Raises AttnctlError if the configuration lacks a size.
+    Raises AttnctlError if the configuration lacks a size, and for a file of a model that attnctl does not run.
     """
     if not is_checkpoint(name):
+        check_runs(name)
         return None
     path = find_checkpoint(name, weights=False)
     if path.is_file():

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnctl.errors import AttnctlError, option_name
+from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.runtime.files import open_regular
-from attnctl.text import counted, shortened
+from attnctl.text import counted, for_pasting, shortened
 
 # suffix → what the file is, and the line that writes its weights as a file that --model reads
 WEIGHTS = {
@@ -39,11 +39,23 @@ class Graph:
     fused: int  # nodes of other domains with attention in their name
 
 
+def checkpoint_around(name: str) -> str | None:
+    """Return the folder of the checkpoint in which a file lies; None for any other name."""
+    path = Path(name)
+    return str(path.parent) if path.is_file() and (path.parent / "config.json").is_file() else None
+
+
 def check_runs(name: str) -> None:
-    """Raise AttnctlError, with the line that helps, for an existing file of a model that attnctl does not run."""
+    """Raise AttnctlError, with the line that helps, for an existing file that is no model that attnctl runs.
+
+    It holds a model of another form, or it is a part of a checkpoint, whose folder attnctl reads.
+    """
     path = Path(name)
     suffix = path.suffix.lower()
     if suffix not in (*WEIGHTS, ONNX) or not path.is_file():
+        if (folder := checkpoint_around(name)) is not None:
+            why = f"{name} is a file in the folder of a checkpoint: give the folder, {for_pasting(folder)}"
+            raise UsageError(why, value=name)
         return
     if suffix != ONNX:
         what, line = WEIGHTS[suffix]

@@ -142,16 +142,27 @@ def with_heads(
     return with_contributions(with_fields(measured, heads=tuple(heads), agreement=Agreement(tau)), watched)
 
 
-def measure_contributions(watched: Watched, ask: EffectRequest) -> tuple[Effects, tuple[str, ...]]:
-    """Return the target's logit as a sum over the parts of the model, and notes.
+def measure_contributions(watched: Watched, ask: EffectRequest) -> Effects:
+    """Return the target's logit as a sum over the parts of the model, with its notes.
 
-    Raises UsageError if the model predicts no words.
+    Raises UsageError if the model predicts no words, or a word is several tokens, which have a logit each.
     """
     measured = Gauge.of_request(watched, ask).effects
     if measured.target is None:
         raise UsageError(f"{watched.info.name} predicts no words: there is no logit to split into parts")
+    for option, word in (("target", measured.target), ("against", measured.against)):
+        if word is not None and word.ids:
+            spaced = _spaced(watched, word)
+            advice = "name one of them" if spaced is None else f"{spaced.text!r}, with the space before it, is one"
+            why = f"it is {_pieces(watched, word)}, each with a logit of its own: {advice}"
+            raise UsageError(why, option=option, value=word.text)
     parts, notes = watched.contributions(measured.target, measured.against)
-    return with_fields(measured, contributions=parts), notes
+    return with_fields(measured, contributions=parts, notes=(*measured.notes, *notes))
+
+
+def _pieces(watched: Watched, word: Word) -> str:
+    """Return how many tokens a word is, and which."""
+    return f"{len(word.ids)} tokens ({', '.join(repr(watched.word_of_id(number)) for number in word.ids)})"
 
 
 def with_contributions(measured: Effects, watched: Watched) -> Effects:
@@ -237,10 +248,7 @@ class Gauge:
             )
         for name, word in (("target", target), ("other word", against)):
             if word is not None and word.ids:
-                pieces = ", ".join(repr(watched.word_of_id(i)) for i in word.ids)
-                notes.append(
-                    f"The {name} {word.text!r} is {len(word.ids)} tokens ({pieces}): numbers are sums over them."
-                )
+                notes.append(f"The {name} {word.text!r} is {_pieces(watched, word)}: numbers are sums over them.")
         for word in (target, against):
             notes += [] if word is None else _spaced_note(watched, word, first[0])
         gauge = cls(watched, ask, new_effects(target=target, against=against, baseline=Outcome(), notes=tuple(notes)))
@@ -309,14 +317,21 @@ def _next_label(watched: Watched, target: Word, logits: Floats) -> Word | None:
 
 def _spaced_note(watched: Watched, word: Word, logits: Floats) -> Iterator[str]:
     """Yield a note if the word with a space before it is another, likelier token: logits (vocabulary,)."""
-    if word.text[:1].isspace() or word.ids:
-        return
+    spaced = _spaced(watched, word)
+    if spaced is not None and logits[spaced.id] > logits[word.id]:  # several tokens are no likelier than their first
+        other = "one token" if word.ids else f"another token than {word.text!r}"
+        yield f"{spaced.text!r}, with the space before it, is {other}, and likelier here."
+
+
+def _spaced(watched: Watched, word: Word) -> Word | None:
+    """Return the word with a space before it, if that is one other token; else None."""
+    if word.text[:1].isspace():
+        return None
     try:
         spaced = watched.target_word(f" {word.text}")
     except AttnctlError:
-        return
-    if not spaced.ids and spaced.id != word.id and logits[spaced.id] > logits[word.id]:
-        yield f"{spaced.text!r}, with the space before it, is another token than {word.text!r}, and likelier here."
+        return None
+    return spaced if not spaced.ids and spaced.id != word.id else None
 
 
 def _difference(after: float | None, before: float | None) -> float | None:

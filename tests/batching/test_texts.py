@@ -119,6 +119,8 @@ def test_what_is_wrong_with_one_line_is_kept_to_it(tmp_path: Path) -> None:
     assert half.error == "it is not UTF-8"
     with pytest.raises(AttnctlError, match="UTF-16"):
         list(TextStream(str(put(tmp_path / "a.txt", "Alice\n".encode("utf-16")))))
+    with pytest.raises(AttnctlError, match=r"a.arrow is not text: it has a byte 0 at offset 6"):
+        list(TextStream(str(put(tmp_path / "a.arrow", b"ARROW1\0\0Alice eats\n"))))
 
 
 @pytest.mark.parametrize("column", ["text", "id", "text_pair", "target", "against"])

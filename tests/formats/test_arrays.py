@@ -55,6 +55,7 @@ def test_an_archive_keeps_its_names(tmp_path: Path) -> None:
         (",le,chat\nthe,0.7\nblack,0.1\n", "the first line names 2 columns, but a row has 1"),
         (",le,chat\nthe,0.7,x\nblack,0.1,0.9\n", "row 0 of numbers holds 'x', which is not a number"),
         (";le;chat\nthe;0,7;0,3\n", "decimal commas (0,7)"),
+        ("1;0\n0,5;0,5\n", "decimal commas (0,5)"),  # as for a whole number in the first row
     ],
 )  # fmt: skip
 def test_a_damaged_table_is_no_table_with_names(text: str, says: str, tmp_path: Path) -> None:

@@ -307,5 +307,5 @@ def test_a_pickle_is_refused_wherever_numbers_are_read(refused: Refused, run: Ru
             assert "is pickled, which attnctl never reads" in said and remedy in said, line
         assert "never reads" in refused("compare", name, name) and "never reads" in refused("view", name, "-o", "-")
         assert "never reads" in refused("heatmap", "-", stdin=Path(name).read_bytes())
-    assert "is a file of arrays" in refused("ablate", "w.pt", code=2)
+    assert "is a file of numbers" in refused("ablate", "w.pt", code=2)
     assert "cannot read none.pt" in refused("heatmap", "none.pt")

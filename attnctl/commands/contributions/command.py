@@ -80,8 +80,8 @@ def contributions_command(
         refuse_unused(context, "top", because="the output is JSON")
     words = checked_text(inputs.text_of(text, file))
     watched = watched_text(model_of(replace(model, target=None)), words, query)
-    effects, notes = measure_contributions(watched, EffectRequest(target=model.target, against=against))
-    say_notes((*watched.notes, *notes))
+    effects = measure_contributions(watched, EffectRequest(target=model.target, against=against))
+    say_notes(effects.notes)
     if form == "json":
         put_bytes(effects_to_json(effects) + b"\n", output)
     else:

@@ -40,6 +40,7 @@ from attnctl.cli import (
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.formats import MapLook, format_names, picture_format, suffixes_listed
 from attnctl.runtime.files import check_writable, need_pyarrow
+from attnctl.text import for_pasting
 
 if TYPE_CHECKING:
     from attnctl.batching import Engine, TreebankStream
@@ -286,7 +287,7 @@ def _counted_census(
 
 def _is_model(corpus: list[str]) -> bool:
     """Return whether the argument names a model, not a corpus: `attnctl evaluate demo-causal`, `attnctl evaluate run/`."""
-    from attnctl.models import BUILT_IN
+    from attnctl.models import BUILT_IN, names_model
 
     if len(corpus) != 1 or corpus[0] == "-":
         return False
@@ -295,6 +296,9 @@ def _is_model(corpus: list[str]) -> bool:
         raise UsageError("this name is too long for a model or a corpus")
     if corpus[0] in BUILT_IN or path.suffix in (".safetensors", ".npz") or (path / "weights.safetensors").is_file():
         return True
+    if names_model(corpus[0]) and (not path.is_dir() or (path / "config.json").is_file()):
+        advice = f"attnctl evaluate FILE.conllu --model {for_pasting(corpus[0])}"
+        raise UsageError(f"{corpus[0]} is a checkpoint, and a treebank measures it: {advice}")
     if not path.exists():
         raise UsageError(f"no model and no corpus {corpus[0]!r}: give a CoNLL-U file and --model NAME")
     return False

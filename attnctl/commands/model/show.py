@@ -162,11 +162,21 @@ def card_forms(name: str, metadata: dict[str, str], shapes: Mapping[str, Sequenc
         raise AttnctlError(f"the card of {name} is damaged: {in_one_line(error)}") from error
 
 
+def _sizes_of_queries(shape: Sequence[int], metadata: Mapping[str, str]) -> tuple[int, int, int]:
+    """Return heads, d_model and d_k by the shape of W_Q: (heads, d_model, d_k), or (d_model, heads · d_k)."""
+    if len(shape) == 2:
+        heads = int(metadata.get("n_heads", 1))
+        return heads, shape[0], shape[1] // heads
+    heads, d_model, d_k = shape
+    return heads, d_model, d_k
+
+
 def _card_forms(name: str, metadata: dict[str, str], shapes: Mapping[str, Sequence[int]], size: int) -> Iterator[Form]:
     recipe: Document = json.loads(metadata.get("recipe", "{}"))
     parameters = sum(math.prod(shape) for shape in shapes.values())
     layers = 1 + max((int(key.split(".")[1]) for key in shapes if key.startswith("layers.")), default=0)
-    heads, d_model, d_k = next((shape for key, shape in shapes.items() if key.endswith("W_Q")), (0, 0, 0))
+    queries = next((shape for key, shape in shapes.items() if key.endswith("W_Q")), ())
+    heads, d_model, d_k = _sizes_of_queries(queries, metadata)
     questions = QUESTIONS if recipe.get("corpus") == "grammar" and layers > 1 else ""
     data = training = ""
     if recipe:

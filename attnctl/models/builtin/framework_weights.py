@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from attnctl.errors import AttnctlError, UsageError, option_name
+from attnctl.models.unread import checkpoint_around
 from attnctl.runtime.arrays import Floats
 from attnctl.text import counted, shortened
 
@@ -124,10 +125,15 @@ def _several(places: list[Projections], path: str) -> str:
         f"import sys, numpy, safetensors.numpy; p, to, of = sys.argv[1:]; safetensors.numpy.save_file("
         f"{{k: w.copy() for k, w in {load}.items() if k.startswith(of)}}, to)"
     )
+    folder = checkpoint_around(path)
+    whole = (
+        f"A function that returns the module runs all, {option_name('model', 'file.py:function')}"
+        if folder is None
+        else f"The folder is a checkpoint, whose model runs all: {option_name('model', folder)}"
+    )
     return (
         f"{path} holds {len(places)} attentions, and what stands between them is not computed: "
-        f"{', '.join(map(repr, prefixes[:3]))}{', …' if len(places) > 3 else ''}. A function that returns the "
-        f"module runs all, {option_name('model', 'file.py:function')}; this writes one alone: "
+        f"{', '.join(map(repr, prefixes[:3]))}{', …' if len(places) > 3 else ''}. {whole}; this writes one alone: "
         f"python -c {shlex.quote(script)} {source} {shlex.quote(target)} {shlex.quote(prefixes[0])}"
     )
 

@@ -245,11 +245,16 @@ def open_weights(
     )
 
 
+def has_own_names(file: WeightFile) -> bool:
+    """Return whether a file calls its projections W_Q, W_K and W_V, as no framework does."""
+    return any(re.fullmatch(r"(layers\.\d+\.)?W_[QKV]", name) for name in file.tensors)
+
+
 def _in_own_layout(
     file: WeightFile, n_heads: int | None, n_kv_heads: int | None
 ) -> tuple[WeightFile, tuple[str, ...] | None]:
     """Return a file with the projections of a framework as W_Q, …, and notes; None in their place for any other file."""
-    if any(re.fullmatch(r"(layers\.\d+\.)?W_[QKV]", name) for name in file.tensors):
+    if has_own_names(file):
         return file, None
     sizes = {"n_heads": n_heads, "n_kv_heads": n_kv_heads}
     for name, number in sizes.items():

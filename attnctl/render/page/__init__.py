@@ -22,7 +22,7 @@ from attnctl.readings.overview import Overview
 from attnctl.readings.rows import ExactBlock
 from attnctl.render import forms
 from attnctl.render.page.packing import Blobs, opening_blocks, pack_overview, pack_trace, packed_photograph
-from attnctl.text import Document, every_string, harmless_text, shortened, visible_text
+from attnctl.text import Document, every_string, harmless_line, harmless_text, shortened, visible_text
 from attnctl.trace import Trace
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def page_html(
         "effects": effects,
     }
     cited = "; ".join(dict.fromkeys(trace.cited for trace in traces))
-    data = json_for_script(every_string(document | page_colours(), harmless_text))
+    data = json_for_script(every_string(document | page_colours(), harmless_line))
     opening = opening_blocks(packed[-1:] if over_training else packed, start or {})
     # elements that no browser runs
     elements = (

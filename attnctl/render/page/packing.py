@@ -23,7 +23,7 @@ from attnctl.readings.questions.headline import doubt_of, headline
 from attnctl.readings.rows import ExactBlock, strongest_links
 from attnctl.readings.sinks import Sinks, sinks_of_heads
 from attnctl.runtime.arrays import Bools, Floats
-from attnctl.text import Document, counted, visible_text
+from attnctl.text import Document, counted, harmless_line, visible_text
 from attnctl.text.tokens import Token
 from attnctl.trace import ROLES, Headline, Trace, steps, word_groups
 from attnctl.trace.model_info import ModelInfo
@@ -97,8 +97,8 @@ def _packed_source(source: Trace | Overview, label: str, layers: Sequence[Docume
         "lacking": [],
         "steps": None,
         "predictions": [],
-        "notes": [visible_text(note) for note in source.notes],
-        "doubts": [visible_text(note) for note in notes_of_kind(source.notes, "guess", "no-weights")],
+        "notes": [harmless_line(note) for note in source.notes],
+        "doubts": [harmless_line(note) for note in notes_of_kind(source.notes, "guess", "no-weights")],
         "holdsWeights": "no-weights" not in source.noted,
     }
 
@@ -141,7 +141,7 @@ def packed_sinks(sinks: Sinks | None) -> Document | None:
     """Return what a caption says about a head's sinks; None without sinks."""
     if sinks is None:
         return None
-    return {"said": visible_text(sinks.sentence), "columns": list(sinks.columns), "drop": list(sinks.drop)}
+    return {"said": harmless_line(sinks.sentence), "columns": list(sinks.columns), "drop": list(sinks.drop)}
 
 
 def _first_focus(layers: Sequence[Document]) -> dict[str, int]:
@@ -239,7 +239,7 @@ def opening_of(trace: Trace, line: Headline) -> Document:
     reason = reason if line.stands_out else f"no head stands out in this text: {reason}"
     certainty = line.certainty or "" if line.stands_out else "no head stands out"
     doubt = doubt_of(trace, line)
-    return chosen | {"reason": reason, "certainty": certainty, "doubt": visible_text(doubt) if doubt else ""}
+    return chosen | {"reason": reason, "certainty": certainty, "doubt": harmless_line(doubt) if doubt else ""}
 
 
 def facts_line(info: ModelInfo, n_tokens: int, layers: Sequence[Document]) -> str:

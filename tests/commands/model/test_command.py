@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from tests.conftest import Run, process
 from tests.tools.screen import cells
@@ -27,6 +29,19 @@ def test_nothing_stands_beside_the_sizes_of_a_model_that_caches() -> None:
     """A process of its own: transformers writes a warning of an old name once."""
     made = process("model", "gpt2")
     assert made.returncode == 0 and made.stderr == b""
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 4), (8, 8)])
+def test_the_card_of_weights_has_their_sizes_in_either_layout(
+    at_terminal: Run, tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    """(heads, d_model, d_k), or (d_model, heads · d_k) with the number of heads in the metadata."""
+    file = tmp_path / "w.safetensors"
+    tensors = {name: np.ones(shape, np.float32) for name in ("W_Q", "W_K", "W_V")}
+    save_file(tensors, file, {"n_heads": "2"})
+    assert "1, of 2 heads, d_model 8, d_k 4" in at_terminal("model", str(file), columns=200).out
+    save_file({"proj.weight": tensors["W_Q"]}, file)
+    assert "has no configuration to read" in at_terminal("model", str(file), columns=200).err
 
 
 def test_a_model_of_ones_own_says_how_it_was_made(at_terminal: Run, room: Path) -> None:

@@ -124,6 +124,9 @@ def test_what_cannot_be_one_attention_is_refused() -> None:
     command = shlex.split(str(refused.value).partition("one alone: ")[2])
     subprocess.run([sys.executable, *command[1:]], check=True)
     np.testing.assert_allclose(run("one.safetensors").layers[0].weights, STORED["flax-nnx>weights"], rtol=0, atol=7e-8)
+    Path("config.json").write_text("{}")
+    with pytest.raises(AttnctlError, match=r"The folder is a checkpoint, whose model runs all: model='\.'"):
+        run("w.npz")
     write(one | {"query_ln.scale": np.ones(3, np.float32)})
     with pytest.raises(AttnctlError, match=r"holds query_ln.scale beside the projections, which changes the weights"):
         run()

