@@ -158,7 +158,7 @@ class FusedCall:
     def groups(self) -> tuple[list[Atom], list[Atom]]:
         """Return the atoms of the batch, and those of the heads."""
         atoms = [atom for axis in self.axes[0] for atom in axis]
-        return [atom for atom in atoms if not atom.feature], [atom for atom in atoms if atom.feature]
+        return [atom for atom in atoms if not atom.is_head], [atom for atom in atoms if atom.is_head]
 
     @property
     def shape(self) -> tuple[int, int, int]:

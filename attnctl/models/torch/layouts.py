@@ -1,14 +1,15 @@
 """Follow the axes of a tensor while a model reshapes it, so that heads and batch are known where they are folded together.
 
 An axis consists of atoms, the outermost first: the axis of (batch · heads) has two. An atom that comes from the output of a
-projection is a `feature`: cut into heads, it is the heads. Others are texts, windows, tokens. An axis of size 1 has none.
+projection is a `feature`: cut into heads, it is the heads. Others are texts, windows, tokens. If a weight has a matrix for
+each place of an atom, and these are neither queries nor keys, they are heads too. An axis of size 1 has none.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from attnctl.attention import Array
 
@@ -20,6 +21,20 @@ class Atom:
     size: int
     feature: bool = False
     parent: Atom | None = None
+    has_weights: bool = False  # a weight has a matrix of its own for each place
+
+    @property
+    def is_head(self) -> bool:
+        """Return whether the places are heads, if they are neither queries nor keys."""
+        return self.feature or self.has_weights
+
+    def part(self, size: int) -> Atom:
+        """Return an atom that is cut out of this one."""
+        return replace(self, size=size, parent=self)
+
+    def apart(self) -> Atom:
+        """Return another atom of this kind, as that of the keys beside that of the queries."""
+        return replace(self, parent=None)
 
     def descends_from(self, roots: Iterable[Atom]) -> bool:
         """Return whether this atom is one of `roots`, or a part of one."""
@@ -41,7 +56,8 @@ def fresh_axis(size: int, feature: bool = False, parent: Axis = ()) -> Axis:
     if size == 1:
         return ()
     first = parent[0] if parent else None
-    return (Atom(size, feature or any(atom.feature for atom in parent), first),)
+    has_weights = any(atom.has_weights for atom in parent)
+    return (Atom(size, feature or any(atom.feature for atom in parent), first, has_weights),)
 
 
 def fresh_layout(shape: Sequence[int]) -> Layout:
@@ -72,8 +88,8 @@ def refactored(layout: Layout, shape: Sequence[int]) -> Layout | None:
                 axis.append(atom)
                 size //= atom.size
             elif atom.size % size == 0:
-                axis.append(Atom(size, atom.feature, atom))
-                rest.insert(0, Atom(atom.size // size, atom.feature, atom))
+                axis.append(atom.part(size))
+                rest.insert(0, atom.part(atom.size // size))
                 size = 1
             else:
                 return None
@@ -190,7 +206,7 @@ def _aligned(layout: Layout, shape: Sequence[int], outer: Sequence[bool], multip
         elif old == 1:
             axes.append(fresh_axis(size))
         elif multiples and size % old == 0:
-            again = (Atom(size // old, any(atom.feature for atom in axis)),)
+            again = tuple(replace(atom, parent=None) for atom in fresh_axis(size // old, parent=axis))
             axes.append((*again, *axis) if first else (*axis, *again))
         else:
             return None

@@ -235,9 +235,11 @@ class Tracer(Follower):
                 size = product.operands[place].shape[index]
                 is_feature = constant[place] and place == 1
                 axes[letter] = fresh_axis(size, is_feature) if layout is None or constant[place] else layout[index]
+        if any(constant) and product.summed:
+            axes |= _axes_with_weights(product, constant.index(True), axes)
         outside = [set(product.letters[place]) - set(product.letters[1 - place]) - {"."} for place in (0, 1)]
         for letter in outside[0] | outside[1] if not any(constant) else outside[0]:
-            axes[letter] = tuple(Atom(atom.size, atom.feature) for atom in axes[letter])
+            axes[letter] = tuple(atom.apart() for atom in axes[letter])
         layouts = [
             tuple(() if letter == "." else axes[letter] for letter in product.letters[place]) for place in (0, 1)
         ]
@@ -615,6 +617,20 @@ def _same_side(summed: Sequence[Atom], side: Axis) -> bool:
     return (not summed and not side) or (bool(summed) and all(atom.descends_from(side) for atom in summed))
 
 
+def _axes_with_weights(product: Contraction, place: int, axes: Mapping[str, Axis]) -> dict[str, Axis]:
+    """Return the axes along which the constant operand has a matrix of its own for each place, marked so."""
+    weights, shared = product.operands[place], set(product.letters[1 - place]) & set(product.result)
+    marked = {}
+    for dim, letter in enumerate(product.letters[place]):
+        sizes = [atom.size for atom in axes[letter]] if letter in shared else []
+        if math.prod(sizes) == weights.shape[dim] > 1:
+            apart = weights.unflatten(dim, sizes)
+            differs = [bool((apart != apart.narrow(dim + index, 0, 1)).any()) for index in range(len(sizes))]
+            atoms = zip(axes[letter], differs, strict=True)
+            marked[letter] = tuple(replace(atom, parent=atom, has_weights=True) if own else atom for atom, own in atoms)
+    return marked
+
+
 def _groups(
     table: Table, layout: Layout, keys: list[Atom], free: list[Atom]
 ) -> tuple[list[Atom], list[Atom], list[Atom], list[Atom]]:
@@ -627,7 +643,7 @@ def _groups(
         queries = [atom for atom in rest if not atom.feature and any(atom.descends_from(side) for side in sides)]
     else:
         queries = [atom for atom in rest if not atom.feature and atom in free]
-    heads = [atom for atom in rest if atom.feature]
+    heads = [atom for atom in rest if atom.is_head and atom not in queries]
     return [atom for atom in rest if atom not in heads and atom not in queries], heads, queries, keys
 
 

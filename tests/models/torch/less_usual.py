@@ -221,4 +221,37 @@ class OneKey(Written):
         return torch.bmm(weights, v)
 
 
-LESS_USUAL = [kind for kind in Written.__subclasses__() if kind.__module__ == __name__]
+class InputOfEachHead(Written):
+    """The input is repeated for each head, whose weights are a matrix of their own, as TransformerLens's use_split_qkv_input."""
+
+    def each(self, layer, x):
+        weights = layer.weight.view(H, d, D).mT
+        return torch.einsum("bnhm,hmd->bnhd", x[:, :, None].expand(B, N, H, D), weights) + layer.bias.view(H, d)
+
+    def forward(self, x):
+        self.expect(*self.projected(x)[:2])
+        q, k, v = (self.each(layer, x).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        return self.joined((q @ k.mT / math.sqrt(d)).softmax(-1) @ v)
+
+
+class InputOfEachHeadFused(InputOfEachHead):
+    def forward(self, x):
+        self.expect(*self.projected(x)[:2])
+        q, k, v = (self.each(layer, x).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        return self.joined(nn.functional.scaled_dot_product_attention(q, k, v))
+
+
+class WeightsOfEachText(Written):
+    """The same weights are repeated for each text: these are no heads."""
+
+    heads = 1
+
+    def forward(self, x):
+        self.expect(*(x @ layer.weight.mT for layer in (self.q, self.k)))
+        q, k, v = (x.bmm(layer.weight.mT.repeat(B, 1, 1)) for layer in (self.q, self.k, self.v))
+        return torch.bmm((q @ k.mT / math.sqrt(D)).softmax(-1), v)
+
+
+LESS_USUAL = [
+    kind for kind in Written.__subclasses__() if kind.__module__ == __name__
+] + InputOfEachHead.__subclasses__()
