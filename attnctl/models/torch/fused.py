@@ -14,7 +14,7 @@ from attnctl.attention import Array
 from attnctl.checks.tolerances import KERNEL, tolerance
 from attnctl.errors import AttnctlError
 from attnctl.models.torch.layouts import Atom, Axis, Layout, arranged, fresh_axis, fresh_layout, put_back
-from attnctl.models.torch.tensors import ExtraKeys
+from attnctl.models.torch.tensors import ExtraKeys, Unnamed
 
 
 class Steps(NamedTuple):
@@ -134,6 +134,7 @@ class FusedCall:
     way: str = "kernel"
     error: float | None = field(default=None, init=False)
     extra: ExtraKeys | None = field(default=None, init=False)
+    unnamed: Unnamed | None = field(default=None, init=False)
     changed: Changed | None = field(default=None, init=False)
 
     @cached_property

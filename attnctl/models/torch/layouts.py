@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from attnctl.attention import Array
+from attnctl.models.torch.places import in_order
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +23,7 @@ class Atom:
     feature: bool = False
     parent: Atom | None = None
     has_weights: bool = False  # a weight has a matrix of its own for each place
+    places: Array | None = None  # (…, n), where the tokens stood before an index put them into another order
 
     @property
     def is_head(self) -> bool:
@@ -30,11 +32,19 @@ class Atom:
 
     def part(self, size: int) -> Atom:
         """Return an atom that is cut out of this one."""
-        return replace(self, size=size, parent=self)
+        return replace(self, size=size, parent=self, places=None)
 
     def apart(self) -> Atom:
         """Return another atom of this kind, as that of the keys beside that of the queries."""
-        return replace(self, parent=None)
+        return replace(self, parent=None, places=self.known_places)
+
+    @property
+    def known_places(self) -> Array | None:
+        """Return `places`, or those of what this atom was cut out of."""
+        atom: Atom | None = self
+        while atom is not None and atom.places is None:
+            atom = atom.parent
+        return None if atom is None else atom.places
 
     def descends_from(self, roots: Iterable[Atom]) -> bool:
         """Return whether this atom is one of `roots`, or a part of one."""
@@ -65,9 +75,23 @@ def fresh_layout(shape: Sequence[int]) -> Layout:
     return tuple(fresh_axis(size) for size in shape)
 
 
+def positional_layout(shape: Sequence[int]) -> Layout:
+    """Return the layout of a tensor of which nothing is known: the third axis from the end is the heads, beside a batch."""
+    layout = list(fresh_layout(shape))
+    if len(shape) > 3:
+        layout[-3] = fresh_axis(shape[-3], feature=True)
+    return tuple(layout)
+
+
 def axis_size(axis: Axis) -> int:
     """Return the number of places along an axis."""
     return math.prod(atom.size for atom in axis)
+
+
+def places_out_of_order(axis: Axis) -> Array | None:
+    """Return where the tokens of an axis stood, if an index put them into another order."""
+    places = next((atom.known_places for atom in axis if atom.known_places is not None), None)
+    return None if places is None or in_order(places, axis_size(axis)) else places
 
 
 def refactored(layout: Layout, shape: Sequence[int]) -> Layout | None:

@@ -28,7 +28,7 @@ from attnctl.models.torch.layouts import (
     Layout,
     axis_size,
     fresh_axis,
-    fresh_layout,
+    positional_layout,
 )
 from attnctl.models.torch.states import States
 from attnctl.models.torch.tensors import ByTensor, Chunk, tensors_in
@@ -466,16 +466,19 @@ class Tracer(Follower):
         groups = _groups(table, layout, summed, free)
         if any(atom not in free for atom in groups[2]) or (table.needs_queries and not groups[2]):
             return None  # each query has values of its own: experts, or a loss over pairs
+        known = self.layouts.get(values) or ((),) * values.ndim
+        own = {
+            letter: tuple(atom.apart() for atom in axis) if axis_size(axis) == size else fresh_axis(size)
+            for letter, size, axis in zip(product.letters[1 - place], values.shape, known, strict=True)
+            if letter not in axes and letter != "."
+        }
+        of_output = tuple((axes | own)[letter] for letter in product.result)
+        if [axis_size(axis) for axis in of_output] == list(out.shape):
+            self.layouts[out] = of_output
         if not (table.rows or table.columns) and _pools_features(axes, shared, groups[1]):
             self.refuse(LINEAR)
             return None
-        own = {
-            letter: fresh_axis(size)
-            for letter, size in zip(product.letters[1 - place], values.shape, strict=True)
-            if letter not in axes and letter != "."
-        }
         of_values = tuple(() if letter == "." else (axes | own)[letter] for letter in product.letters[1 - place])
-        of_output = tuple((axes | own)[letter] for letter in product.result)
         width = [atom for letter in product.result if letter in own for atom in own[letter]]
         multiply = _multiplying(used, args, keywords, run)
         used = used if shares is None else shares
@@ -558,9 +561,11 @@ class Tracer(Follower):
         queries, keys_of = (first, second) if by_columns else (second, first)
         if queries is not None and keys_of is not None:
             self._note_parts_of_keys(queries, keys_of)
-        call.extra = self.extra_keys(keys_of, call.shape, table.is_cross)
-        is_cross = table.is_cross or self.differs(call.shape, queries, keys_of)
-        other = self.see(call, is_cross, self.part_of(queries, call.shape[1]))
+        call.unnamed, is_cross = self.unnamed(tuple(groups[2]), tuple(groups[3]), table.is_cross)
+        call.extra = self.extra_keys(keys_of, call.shape, is_cross)
+        chunk = self.part_of(queries, call.shape[1]) or self.part_of(weights, call.shape[1])
+        is_cross = is_cross or self.differs(call.shape, chunk, keys_of)
+        other = self.see(call, is_cross, chunk)
         if softmax.is_whole(weights):
             softmax.array = None  # its memory is not needed any more
         return other
@@ -602,14 +607,6 @@ def _multiplying(
         return product
 
     return multiply
-
-
-def positional_layout(shape: Sequence[int]) -> Layout:
-    """Return the layout of a tensor of which nothing is known: the third axis from the end is the heads, beside a batch."""
-    layout = list(fresh_layout(shape))
-    if len(shape) > 3:
-        layout[-3] = fresh_axis(shape[-3], feature=True)
-    return tuple(layout)
 
 
 def _same_side(summed: Sequence[Atom], side: Axis) -> bool:
