@@ -21,7 +21,7 @@ from attnctl.attention import Array
 from attnctl.checks.tolerances import NEGATIVE, NOTHING, OWN_ROW
 from attnctl.models.torch.contractions import CONVOLUTIONS, Contraction, contraction_of, spread_product
 from attnctl.models.torch.edges import EDGES, EdgeSoftmax
-from attnctl.models.torch.following import MULTIPLICATION, Follower
+from attnctl.models.torch.following import MULTIPLICATION, VIEWS, Follower
 from attnctl.models.torch.layouts import (
     Atom,
     Axis,
@@ -37,6 +37,15 @@ from attnctl.models.torch.traced_call import Softmaxed, Table, TracedCall
 ROUNDING = 256  # units in the last place by which a product of rounded shares may lie beside the model's own output
 POOLED_HEADS = 8  # the most heads of an attention that pools tokens by a linear layer; more are the features of keys
 NO_SHARES = "its scores multiply values without a softmax, and rows do not sum to 1: they are no shares of attention"
+BELOW_ZERO = "its scores multiply values without a softmax, and some are negative: they are no shares of attention"
+EXPONENTIALS = (
+    "the exponentials of its scores multiply values before they are divided by their sums, and attnctl cannot follow the "
+    "division"
+)
+PARTS_ADDED = (
+    "the exponentials of its scores multiply values, a part of the keys at a time, and the sum of all parts is divided at "
+    "the end (memory-efficient attention): attnctl does not join the parts"
+)
 OVER_QUERIES = "its softmax is over the queries: for each key, the weights of all queries sum to 1"
 PARTS_OF_KEYS = (
     "the same queries look at several parts of the keys, each with a softmax of its own: the rows of each part sum to 1, "
@@ -52,6 +61,7 @@ LEAVES = frozenset(["numpy", "__array__", "tolist"])  # functions whose results 
 LEFT = "its scores leave torch (numpy), and what becomes of them is not seen"
 QUOTIENTS = frozenset(["div", "truediv", "true_divide", "divide", "itruediv"])
 DIVIDES = QUOTIENTS | {"mul", "multiply", "rmul", "imul"}
+KEEPS = VIEWS | DIVIDES | {"stack", "cat", "sum", "add", "iadd", "radd"}  # functions after which a sum may still divide
 
 
 @dataclass(eq=False)
@@ -71,6 +81,7 @@ class Undivided:
     used: Array
     dims: Sequence[int]
     how: tuple[Any, ...]  # name, args, keywords, function
+    is_part: bool  # of the keys
     meet: Callable[..., Array | None]
 
 
@@ -89,6 +100,7 @@ class Tracer(Follower):
     left: dict[str, str] = field(default_factory=dict)  # module → sentence, until its scores are seen to attend
     undivided_refusals: list[Refusal] = field(default_factory=list)
     undivided: ByTensor[Undivided] = field(default_factory=ByTensor)
+    pooled: ByTensor[bool] = field(default_factory=ByTensor)  # values, weighted by a softmax without queries
     edges: EdgeSoftmax = field(default_factory=EdgeSoftmax)
     states: States = field(default_factory=States)
 
@@ -171,8 +183,9 @@ class Tracer(Follower):
             if other is not None and isinstance(keywords.get("out"), torch.Tensor):
                 other = out.copy_(other)  # the model goes on with the tensor that it gave
             return out if other is None else other
-        if not any(constant) and any(self._weighs_without_keys(product, place) for place in (0, 1)):
-            self.refuse(WITHOUT_KEYS)
+        for place in (0, 1) if not any(constant) else ():
+            if why := self._why_without_keys(product, place):
+                self.refuse(why)
         if name in CONVOLUTIONS:  # over a picture or a sound: its channels, and not its places, are features
             return self.follow(name, args, keywords, out)
         self._pass_origin(name, moving, out)
@@ -190,21 +203,23 @@ class Tracer(Follower):
             self.of_weights[out] = True
         self._pass_origin(name, factors, out)
 
-    def _weighs_without_keys(self, product: Contraction, place: int) -> bool:
-        """Return whether an operand is a softmax over the features of a linear layer, and its rows share the other one.
+    def _why_without_keys(self, product: Contraction, place: int) -> str:
+        """Return what a softmax over the features of a linear layer is if its rows share the other operand; "" otherwise.
 
         Experts have an output for each row. What linear attention multiplies with a softmax of its queries are features.
         """
         letters, others = product.letters[place], product.letters[1 - place]
         own, other = (self.layouts.get(product.operands[side]) for side in (place, 1 - place))
         if own is None or not product.summed:
-            return False
+            return ""
         summed = [atom for letter, axis in zip(letters, own, strict=True) if letter in product.summed for atom in axis]
         is_shared = any(axis and letter not in (*others, ".") for letter, axis in zip(letters, own, strict=True))
         if not is_shared or not summed or not set(summed) <= self.shares_of_features:
-            return False
+            return ""
         known = [axis for letter, axis in zip(others, other or (), strict=bool(other)) if letter in product.summed]
-        return not any(atom.feature for axis in known for atom in axis)
+        if not any(atom.feature for axis in known for atom in axis):
+            return WITHOUT_KEYS
+        return LINEAR if product.operands[1 - place] in self.pooled else ""
 
     def _is_softmax(self, tensor: Array) -> bool:
         table = self.tables.get(tensor)
@@ -335,7 +350,7 @@ class Tracer(Follower):
         summed: list[Atom],
         out: Array,
         *how: Any,
-        because: str = NO_SHARES,
+        because: str = "",
     ) -> Array | None:
         """See scores that multiply values without a softmax: attention if the model has made the rows sum to 1 itself."""
         sides = [side for side in (table.rows, table.columns) if side]
@@ -354,10 +369,15 @@ class Tracer(Follower):
         has_sink = table.has_sink and _same_side(summed, divided_along)
         if bool(weights.amin() >= -NEGATIVE) and bool((sums - 1).abs().nan_to_num(0.0).amax() <= OWN_ROW or has_sink):
             return meet(out, *how)
-        refusal = Refusal(self.module(), because)
+        of_keys = table.second if _same_side(summed, table.columns) else table.first
+        is_part = of_keys is not None and self.part_of(of_keys[0], math.prod(atom.size for atom in summed)) is not None
+        if table.is_exponential:
+            because = because or (PARTS_ADDED if is_part else EXPONENTIALS)
+        is_negative = bool(weights.amin() < -NEGATIVE)
+        refusal = Refusal(self.module(), because or (BELOW_ZERO if is_negative else NO_SHARES))
         self.undivided_refusals.append(refusal)
         if bool(weights.amin() >= 0):
-            self.undivided[out] = Undivided(refusal, used, dims, how, meet)
+            self.undivided[out] = Undivided(refusal, used, dims, how, is_part, meet)
         return None
 
     def _has_features_alone(self, product: Contraction, place: int) -> bool:
@@ -390,17 +410,32 @@ class Tracer(Follower):
                 self.left[self.module()] = LEFT
         if name.strip("_") in QUOTIENTS and isinstance(out, torch.Tensor) and len(args) == 2:
             self._note_sink(out, args[1])
-        if not self.undivided_refusals or name.strip("_") not in DIVIDES or not isinstance(out, torch.Tensor):
+        if not self.undivided_refusals or not isinstance(out, torch.Tensor):
             return out
-        before = self.undivided.get(args[0]) if args and isinstance(args[0], torch.Tensor) else None
-        if before is None:
-            return out
-        shares = self._divided(before, args[1] if len(args) > 1 else None, out)
-        if shares is None:
-            return out
+        before = self._undivided(name, args, keywords)
+        shares = None
+        if before is not None and name.strip("_") in DIVIDES and args[0] in self.undivided:
+            shares = self._divided(before, args[1] if len(args) > 1 else None, out)
+        if before is None or shares is None:
+            return self._keep_undivided(before, name, out)
         before.refusal.is_over = True
         other = before.meet(out, *before.how, shares=shares)
+        if other is not None and name.endswith("_") and not name.endswith("__"):
+            return out.copy_(other)
         return out if other is None else other
+
+    def _undivided(self, name: str, args: Sequence[Any], keywords: Mapping[str, Any]) -> Undivided | None:
+        """Return the product among the arguments that is still to be divided, if there is one alone."""
+        if name.strip("_") not in KEEPS:
+            return None
+        known = {self.undivided[tensor] for tensor in tensors_in(args, keywords) if tensor in self.undivided}
+        return known.pop() if len(known) == 1 else None
+
+    def _keep_undivided(self, before: Undivided | None, name: str, out: Array) -> Array:
+        """Note that a result is still to be divided; return it. A part of the keys is divided at once, or not read."""
+        if before is not None and not before.is_part and before.refusal.module == self.module():
+            self.undivided[out] = before
+        return out
 
     def _divided(self, before: Undivided, divisor: object, out: Array) -> Array | None:
         """Return the shares whose product with the values is `out`, or None if there are none.
@@ -412,7 +447,8 @@ class Tracer(Follower):
         allowed = min(OWN_ROW, ROUNDING * torch.finfo(out.dtype).eps) * out.detach().abs().amax()
 
         def gives(shares: Array) -> bool:
-            return bool((again(shares) - out).detach().abs().amax() <= allowed)
+            result = again(shares)
+            return result.shape == out.shape and bool((result - out).detach().abs().amax() <= allowed)
 
         sums = before.used.sum(before.dims, keepdim=True)
         if gives(shares := before.used / sums):
@@ -478,6 +514,8 @@ class Tracer(Follower):
         if not (table.rows or table.columns) and _pools_features(axes, shared, groups[1]):
             self.refuse(LINEAR)
             return None
+        if not (table.rows or table.columns):
+            self.pooled[out] = True
         of_values = tuple(() if letter == "." else (axes | own)[letter] for letter in product.letters[1 - place])
         width = [atom for letter in product.result if letter in own for atom in own[letter]]
         multiply = _multiplying(used, args, keywords, run)
