@@ -311,7 +311,7 @@ class Follower:
     ) -> None:
         """Note results that are parts of a tensor along an axis of tokens, with where they start."""
         if source not in self.layouts:
-            self.layouts[source] = fresh_layout(source.shape)
+            self.layouts[source] = positional_layout(source.shape)
         layout = self.layouts[source]
         start = 0
         for number, part in enumerate(results):

@@ -39,8 +39,7 @@ POOLED_HEADS = 8  # the most heads of an attention that pools tokens by a linear
 NO_SHARES = "its scores multiply values without a softmax, and rows do not sum to 1: they are no shares of attention"
 BELOW_ZERO = "its scores multiply values without a softmax, and some are negative: they are no shares of attention"
 EXPONENTIALS = (
-    "the exponentials of its scores multiply values before they are divided by their sums, and attnctl cannot follow the "
-    "division"
+    "the exponentials of its scores multiply values, rows do not sum to 1, and attnctl sees no division by their sums"
 )
 PARTS_ADDED = (
     "the exponentials of its scores multiply values, a part of the keys at a time, and the sum of all parts is divided at "

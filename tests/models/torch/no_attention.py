@@ -563,7 +563,7 @@ NAMED = {
     Divided: "do not sum to 1",
     RowsWritten: "a tensor that holds others",
     Online: "a part of the keys at a time",
-    ExponentialsLost: "cannot follow the division",
+    ExponentialsLost: "sees no division",
     Retention: "some are negative",
     OverFeaturesAndTokens: "linear attention",
     ThreeAtOnce: "an einsum of several tensors",
