@@ -24,7 +24,7 @@ from attnctl.models.torch.layouts import (
     places_out_of_order,
     positional_layout,
 )
-from attnctl.models.torch.places import PUTS, TAKES, composed, in_order, places_in, start_of_part, taken
+from attnctl.models.torch.places import PUTS, TAKES, axis_and_places, composed, in_order, start_of_part, taken
 from attnctl.models.torch.tensors import MIXED, REORDERED, ByTensor, Chunk, ExtraKeys, Unnamed, tensors_in
 from attnctl.models.torch.traced_call import Softmaxed, Table
 
@@ -180,7 +180,7 @@ class Follower:
         if takes and results[0] in self.layouts:
             self._note_places(moving[0], results[0], takes)
         if name in PUTS and results and results[0] in self.layouts:
-            self._note_put(args, keywords, results[0])
+            self._note_put(name, args, keywords, results[0])
         return out
 
     # --- parts, and tokens in another order ---
@@ -198,7 +198,9 @@ class Follower:
         self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], source: Array, results: Sequence[Array]
     ) -> list[tuple[int, Array]]:
         """Return the axes of `source` that a function reads by an index, with their places; its layout is known then."""
-        if name not in TAKES or not results or not source.is_floating_point() or source in self.tables:
+        if name not in TAKES or not results or not results[0].numel():
+            return []
+        if not source.is_floating_point() or source in self.tables:
             return []
         takes = list(taken(name, args, keywords, source, results[0]))
         if takes and source not in self.layouts:
@@ -222,14 +224,15 @@ class Follower:
             self.chunks.forget(out)
         self.layouts[out] = tuple(layout)
 
-    def _note_put(self, args: Sequence[Any], keywords: Mapping[str, Any], out: Array) -> None:
+    def _note_put(self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], out: Array) -> None:
         """Note tokens that are written back to where an index had taken them."""
-        dim, index = (keywords.get(key, args[place]) for place, key in ((1, "dim"), (2, "index")))
-        layout = list(self.layouts[out])
-        places = next((atom.known_places for atom in layout[dim]), None)
-        back = places_in(index, dim % out.ndim).reshape(-1)
-        if places is not None and torch.equal(places.reshape(-1).to(back.device), back):
-            layout[dim] = fresh_axis(out.shape[dim])
+        given = axis_and_places(name, args, keywords, out.ndim)
+        if given is None:
+            return
+        (axis, back), layout = given, list(self.layouts[out])
+        places = next((atom.known_places for atom in layout[axis]), None)
+        if places is not None and torch.equal(places.reshape(-1).to(back.device), back.reshape(-1)):
+            layout[axis] = fresh_axis(out.shape[axis])
             self.layouts[out] = tuple(layout)
 
     def _note_multiplied(self, a: Array, b: Array, out: Array) -> None:

@@ -31,10 +31,18 @@ def taken(
         for dim in dims[0] if dims and isinstance(dims[0], (tuple, list)) else dims:
             yield dim % source.ndim, torch.arange(source.shape[dim]).flip(0)
         return
-    given = dict(zip(("input", "dim", "index"), args, strict=False)) | dict(keywords)
-    dim, index = given.get("dim"), given.get("index", given.get("indices", args[1] if len(args) == 2 else None))
-    if isinstance(dim, int) and isinstance(index, torch.Tensor):
-        yield dim % source.ndim, places_in(index, dim if index.ndim == source.ndim else 0)
+    if (given := axis_and_places(name, args, keywords, source.ndim)) is not None:
+        yield given
+
+
+def axis_and_places(name: str, args: Sequence[Any], keywords: Mapping[str, Any], ndim: int) -> tuple[int, Array] | None:
+    """Return the axis of a tensor of `ndim` axes that a function reads or writes by an index, and its places."""
+    order = ("input", "indices", "dim") if name == "take_along_dim" else ("input", "dim", "index")
+    given = dict(zip(order, args, strict=False)) | dict(keywords)
+    dim, index = given.get("dim"), given.get("indices", given.get("index"))
+    if not isinstance(dim, int) or not isinstance(index, torch.Tensor):
+        return None
+    return dim % ndim, places_in(index, dim if index.ndim == ndim else 0)
 
 
 def places_in(index: Array, dim: int) -> Array:
@@ -100,8 +108,10 @@ def composed(before: Array | None, places: Array, size: int) -> Array:
 
 def in_order(places: Array, count: int) -> bool:
     """Return whether each run of `count` places counts up from 0."""
-    return places.numel() % count == 0 and bool(
-        (places.reshape(-1, count) == torch.arange(count, device=places.device)).all()
+    return (
+        count > 0
+        and places.numel() % count == 0
+        and bool((places.reshape(-1, count) == torch.arange(count, device=places.device)).all())
     )
 
 

@@ -172,6 +172,28 @@ class BackByIndex(Clustered):
         return context.gather(2, places.argsort(-1).unsqueeze(-1).expand(-1, -1, -1, d))
 
 
+class BackByKeywords(Clustered):
+    def back(self, context, places):
+        index = places.unsqueeze(-1).expand(-1, -1, -1, d)
+        return torch.zeros_like(context).scatter_(dim=2, index=index, src=context)
+
+
+class BackAdded(Clustered):
+    """All heads have one order."""
+
+    def forward(self, x):
+        q, k, v = (part[:, ORDER] for part in self.projected(x))
+        self.expected.append(explicit(q, k, H))
+        q, k, v = map(self.split, (q, k, v))
+        context = (q @ k.mT * FACTOR).softmax(-1) @ v
+        return self.joined(torch.zeros_like(context).index_add(2, ORDER, context))
+
+
+class BackAlongDim(Clustered):
+    def back(self, context, places):
+        return context.take_along_dim(places.argsort(-1)[..., None], dim=2)
+
+
 class Layers(nn.Module):
     """A layer of sorted tokens, and one of all tokens on what it gave."""
 
@@ -184,12 +206,13 @@ class Layers(nn.Module):
         return self.plain(self.sorted(x))
 
 
-@pytest.mark.parametrize("kind", [Clustered, ClusteredInWindows, BackByIndex])
+@pytest.mark.parametrize("kind", [Clustered, ClusteredInWindows, BackByIndex, BackByKeywords, BackAdded, BackAlongDim])
 def test_tokens_that_are_put_back_have_their_names_again(kind: type[Written]) -> None:
     torch.manual_seed(0)
     model = Layers(kind).eval()
     clustered, plain = captured(model)
-    assert clustered.kind == "cross" and clustered.unnamed.queries and clustered.unnamed.keys
+    assert clustered.kind == ("self" if kind is BackAdded else "cross")
+    assert clustered.unnamed.queries and clustered.unnamed.keys
     assert (clustered.weights - model.sorted.expected[-1]).abs().max() < EXACT
     assert (plain.kind, plain.unnamed) == ("self", None)
     assert (plain.weights - model.plain.expected[-1]).abs().max() < EXACT
@@ -231,6 +254,17 @@ def test_a_causal_mask_of_sorted_tokens_holds() -> None:
 
     found = attnctl.mask(built(Sorted), texts(), expect="causal")
     assert found.holds and len(found.groups) == 2
+
+
+def test_an_index_that_takes_nothing_is_no_error() -> None:
+    class Empty(Parts):
+        def parts(self, q, k, v):
+            nothing = [q[:, :, []], q.index_select(2, ORDER[:0]), q.flip(2)[:, :, :0], q[:, :, torch.zeros(N).bool()]]
+            return [*nothing, self.look(q, torch.cat([k, k[:, :, N:]], 2), v)]
+
+    (call,) = captured(model := built(Empty))
+    assert (call.kind, call.unnamed) == ("self", None)
+    assert (call.weights - model.expected[-1]).abs().max() < EXACT
 
 
 def test_an_index_that_changes_no_order_changes_no_name() -> None:
