@@ -192,6 +192,8 @@ class Follower:
             is_mixture = keys and all(atom.feature for atom in keys) and not is_cross
             return (Unnamed(keys=MIXED), True) if is_mixture else (None, is_cross)
         is_same = first is not None and second is not None and torch.equal(first, second.to(first.device))
+        if is_same and first is not None and first.ndim == 1 and bool((first.diff() > 0).all()):
+            return None, is_cross  # the same choice in all texts, as every second token, in the order of the text
         return Unnamed(*("" if places is None else REORDERED for places in (first, second))), is_cross or not is_same
 
     def _taken(

@@ -392,8 +392,8 @@ class _Sizes:
         size = (n_q, n_k) if place.chunk is None else (place.chunk[1], n_k)
         if place.kind not in self.by_kind and call.extra is not None:
             self.extras[place.kind] = call.extra
-        if call.unnamed is not None:
-            self.unnamed.setdefault(place.kind, call.unnamed)
+        if place.kind not in self.by_kind and call.unnamed is not None:
+            self.unnamed[place.kind] = call.unnamed
         self.by_kind.setdefault(place.kind, size)
         self.texts.setdefault(place.kind, math.prod(atom.size for atom in call.groups[0]))
 
@@ -435,7 +435,9 @@ class _Layers:
             if sum(place.chunk[:1]) + call.shape[1] < place.chunk[1]:
                 return
             steps = _joined(self.parts)
-        if place.kind != self.kind or tuple(steps.weights.shape[-2:]) != self.shape or place.recurrence:
+        has_other_names = bool(self.unnamed) and call.unnamed != self.unnamed[0][1]
+        has_other_size = tuple(steps.weights.shape[-2:]) != self.shape
+        if place.kind != self.kind or has_other_size or has_other_names or place.recurrence:
             self.note(f"{place.kind} attention of {place.name or 'the root'} {tuple(steps.weights.shape)}")
             return
         note = SCALED_NOTE if call.is_scaled else SINK_NOTE

@@ -240,6 +240,22 @@ def test_kept_tokens_look_at_each_other_without_names() -> None:
     assert any("Queries and keys in the root were taken by an index" in note for note in trace.notes)
 
 
+def test_every_second_token_is_in_order() -> None:
+    """A coarser grid, as in LeViT: the tokens that are left look at each other."""
+
+    class Coarser(Written):
+        def forward(self, x):
+            q, k, v = self.projected(self.out(x)[:, ::2])
+            self.expected.append(explicit(q, k, H))
+            q, k, v = map(self.split, (q, k, v))
+            return self.joined((q @ k.mT * FACTOR).softmax(-1) @ v)
+
+    traces = captured(model := built(Coarser))
+    assert (traces[0].kind, traces[0].unnamed) == ("self", None)
+    assert (traces[0].weights - model.expected[-1]).abs().max() < EXACT
+    assert [token.text for token in traces.trace(list("aceg")).tokens] == list("aceg")
+
+
 def test_a_causal_mask_of_sorted_tokens_holds() -> None:
     """The mask follows the places in the text, not those in the sorted order."""
 
@@ -331,7 +347,7 @@ def test_mixtures_of_tokens_are_no_tokens(kind: type[Linformer]) -> None:
 
 OWN = """
 import torch
-from tests.models.torch.test_names_of_tokens import Clustered, Linformer
+from tests.models.torch.test_names_of_tokens import BackAdded, Clustered, Layers, Linformer
 
 class Letters:
     def encode(self, text):
@@ -354,6 +370,16 @@ def clustered():
 
 def mixed():
     return Reads(Linformer).eval(), Letters()
+
+class PlainFirst(Layers):
+    def __init__(self):
+        super().__init__(BackAdded)
+
+    def forward(self, x):
+        return self.sorted(self.plain(x))
+
+def plain_first():
+    return Reads(PlainFirst).eval(), Letters()
 """
 
 
@@ -368,3 +394,12 @@ def test_the_text_names_no_tokens_in_another_order(
     assert [token.text for token in trace.tokens] == list(queries)
     assert [token.text for token in trace.key_tokens] == list("01234567")
     assert any("they have numbers, not the names of tokens" in note for note in trace.notes)
+
+
+def test_a_layer_of_sorted_tokens_is_not_shown_beside_the_names_of_the_text(run: Run, tmp_path, monkeypatch) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    assert run("explain", "abcdefgh", "--model", "own.py:plain_first", "--json", "-o", "out.json").code == 0
+    trace = attnctl.load("out.json")
+    assert [token.text for token in trace.tokens] == list("abcdefgh") and len(trace.layers) == 1
+    assert any("Not shown: self attention of attend.sorted" in note for note in trace.notes)
