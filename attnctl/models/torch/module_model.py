@@ -21,7 +21,7 @@ from attnctl.layer.computed import share_of_sink
 from attnctl.layer.interventions import Intervention
 from attnctl.models.torch.fused import Steps
 from attnctl.models.torch.intervention import apply_to_module
-from attnctl.models.torch.module_answers import ModuleAnswer
+from attnctl.models.torch.module_answers import ModuleAnswer, check_names
 from attnctl.models.torch.own_errors import own_error
 from attnctl.models.torch.picture_tokens import grid_of_tokens, lines_of_transform, patches_in, tokens_of_grid
 from attnctl.models.torch.tensors import ExtraKeys, Unnamed, unnamed_sentences
@@ -210,6 +210,7 @@ class ModuleModel(TextModel):
 
         def see(place: Place, call: AnyCall) -> None:
             if place.kind == "self" and not place.recurrence:
+                check_names(place, call)
                 take(place.layer, as_numpy(call.steps().weights[0].float()))
 
         with apply_to_module(self.module, intervention, "self"):

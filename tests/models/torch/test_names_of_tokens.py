@@ -10,6 +10,8 @@ from torch.nn import functional
 import attnctl
 from attnctl.api.captures import Captures
 from attnctl.errors import UsageError
+from attnctl.layer.interventions import Intervention
+from attnctl.models.torch.module_model import ModuleModel
 from tests.conftest import Run
 from tests.models.torch.test_written_by_hand import EXACT, built
 from tests.models.torch.written_by_hand import D, H, Written, explicit, softmax64
@@ -403,3 +405,19 @@ def test_a_layer_of_sorted_tokens_is_not_shown_beside_the_names_of_the_text(run:
     trace = attnctl.load("out.json")
     assert [token.text for token in trace.tokens] == list("abcdefgh") and len(trace.layers) == 1
     assert any("Not shown: self attention of attend.sorted" in note for note in trace.notes)
+
+
+def test_the_weights_of_sorted_tokens_are_not_taken_for_those_of_the_text() -> None:
+    """As ablate and needle would."""
+
+    class Vectors(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.attend = nn.Embedding(9, D), Layers(BackAdded)
+
+        def forward(self, ids):
+            return self.attend(self.embed(ids))
+
+    model = ModuleModel.of_parts(Vectors().eval(), lambda text: torch.arange(N)[None], "own")
+    with pytest.raises(attnctl.AttnctlError, match="layer 0 cannot be read token by token"):
+        model.weights_under(Intervention(), "a text", lambda *_: None)
