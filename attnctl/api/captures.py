@@ -27,7 +27,7 @@ from attnctl.trace.subject import Subject
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from attnctl.models.torch.tensors import ExtraKeys
+    from attnctl.models.torch.tensors import ExtraKeys, Unnamed
     from attnctl.runtime.arrays import Bools
 
 
@@ -74,6 +74,7 @@ class Captured:
     has_sink: bool = False  # a learned sink takes a part of each row, or what `is_scaled` says
     is_scaled: bool = False  # the model multiplies the weights after the softmax: rows sum to less than 1
     extra: ExtraKeys | None = None  # keys that are no tokens: learned ones, or one of zeros
+    unnamed: Unnamed | None = None  # why queries or keys are not the tokens in order
     way: str = "interface"  # how it was read: see WAYS
     error: float | None = None  # largest difference between the context of these weights and that of torch's kernel
 
@@ -192,6 +193,11 @@ class Captures(list[Captured]):
                     f"layer {call.layer} has {call.weights.shape[-2]} queries and {call.weights.shape[-1]} keys, layer "
                     f"{first.layer} {n_q} and {n_k}, and a trace has the same tokens in all layers: give one call"
                 )
+        from attnctl.models.torch.tensors import unnamed_sentences
+
+        unnamed = unnamed_sentences((call.name, call.unnamed) for call in calls)
+        if tokens is not None and any(call.unnamed is not None and call.unnamed.queries for call in calls):
+            raise UsageError(f"{unnamed[0]} Leave out tokens", option="tokens")
         cross = first.kind == "cross"
         query_rows = first.rows if first.rows is not None else tuple(range(n_q))
         start = 0 if cross else max(n_k - first.n_queries, 0)  # tokens read in earlier forwards
@@ -232,7 +238,7 @@ class Captures(list[Captured]):
         )
         text = place.name or " ".join(token.text for token in named)
         below = {SCALED_NOTE if call.is_scaled else SINK_NOTE: None for call in calls if call.has_sink}
-        notes = (NOTE, *below, *step_notes)
+        notes = (NOTE, *below, *(Note(sentence, "input") for sentence in unnamed), *step_notes)
         notes += _nan_notes(calls, item)
         notes += (f"{self.unseen[0].upper()}{self.unseen[1:]}.",) if self.unseen else ()
         return Trace(Subject(text, named, info, columns, notes=notes), layers)

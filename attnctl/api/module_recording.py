@@ -162,7 +162,7 @@ class ModuleRecording:
             place.name, place.kind, place.layer, heads, place.step, **arrays,
             recurrence=place.recurrence, model=self.name, rows=None if numbers == tuple(range(total)) else numbers,
             n_heads=n_heads, n_queries=total, way=call.way, error=call.error,
-            extra=call.extra, has_sink=call.is_below, is_scaled=call.is_scaled,
+            extra=call.extra, unnamed=call.unnamed, has_sink=call.is_below, is_scaled=call.is_scaled,
         )  # fmt: skip
         self.add(captured, place.continues)
         return other

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -325,6 +325,7 @@ class _Looker:
     def see(self, place: Place, call: AnyCall) -> None:
         if place.continues or place.step:
             return
+        place = _judged_place(place, call)
         n_heads, n_q, n_k = call.shape
         if place.recurrence == 0:
             self.places[place] = None
@@ -341,7 +342,7 @@ class _Reader:
     parts: list[Attended] = field(default_factory=list)
 
     def see(self, place: Place, call: AnyCall) -> None:
-        attended = Attended(place, weights := call.steps().weights, visible_keys(call, weights))
+        attended = Attended(_judged_place(place, call), weights := call.steps().weights, visible_keys(call, weights))
         if place.chunk is not None:
             self.parts = [*self.parts, attended] if place.continues else [attended]
             if sum((place.chunk[0], call.shape[1])) < place.chunk[1]:
@@ -352,6 +353,11 @@ class _Reader:
                 torch.cat([part.visible for part in self.parts], 2),
             )
         self.take(attended)
+
+
+def _judged_place(place: Place, call: AnyCall) -> Place:
+    """Return a place as cross attention, which is not judged, if its queries or keys are not the tokens in order."""
+    return place if call.unnamed is None else replace(place, kind="cross")
 
 
 def visible_keys(call: AnyCall, weights: Array) -> Array:

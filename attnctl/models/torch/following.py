@@ -14,19 +14,24 @@ from attnctl.models.torch.layouts import (
     IN_ORDER,
     PARTS,
     REDUCTIONS,
+    Atom,
+    Axis,
     Layout,
     axis_size,
     fresh_axis,
     fresh_layout,
     moved,
+    places_out_of_order,
+    positional_layout,
 )
-from attnctl.models.torch.tensors import ByTensor, Chunk, ExtraKeys, tensors_in
+from attnctl.models.torch.places import PUTS, TAKES, axis_and_places, composed, in_order, start_of_part, taken
+from attnctl.models.torch.tensors import MIXED, REORDERED, ByTensor, Chunk, ExtraKeys, Unnamed, tensors_in
 from attnctl.models.torch.traced_call import Softmaxed, Table
 
 VIEWS = frozenset(
     "transpose swapaxes swapdims permute movedim moveaxis T mT t expand to type_as float half bfloat16 double detach".split()  # noqa: SIM905
 ).union(IN_ORDER, PARTS, ["type", "_to_copy", "__getitem__"])
-CHUNKS = frozenset(["__getitem__", "narrow", "chunk", "split", "tensor_split", "split_with_sizes"])
+CHUNKS = frozenset(["__getitem__", "narrow", "chunk", "split", "tensor_split", "split_with_sizes", "select", "unbind"])
 MULTIPLICATION = frozenset(["mul", "__mul__", "multiply", "__rmul__"])
 SCALES = MULTIPLICATION.union(  # functions that multiply each weight by a number, also by 0 where it is hidden
     "rmul imul div divide truediv true_divide rtruediv itruediv normalize".split(),  # noqa: SIM905
@@ -150,6 +155,7 @@ class Follower:
                 self._pass_origin(name, moving, part)
             return out
         name = name.rstrip("_") if not name.startswith("__") else name
+        takes = self._taken(name, args, keywords, moving[0], results)
         if name in ("sum", "__sum__") and (table := self.tables.get(moving[0])) is not None and table.spread:
             other = self.summed(table, args, keywords, moving[0], out)
             return out if other is None else other
@@ -169,9 +175,67 @@ class Follower:
                 self.of_weights[part] = True
         if name in MULTIPLICATION and len(moving) == 2 and results and not any(part in self.tables for part in moving):
             self._note_multiplied(moving[0], moving[1], results[0])
-        if name in CHUNKS and moving[0].is_floating_point() and moving[0] not in self.tables:
-            self._note_chunks(name, args, keywords, moving[0], results)
+        if name in CHUNKS and moving[0].is_floating_point():
+            self._note_chunks(name, args, keywords, moving[0], results, dict(takes))
+        if takes and results[0] in self.layouts:
+            self._note_places(moving[0], results[0], takes)
+        if name in PUTS and results and results[0] in self.layouts:
+            self._note_put(name, args, keywords, results[0])
         return out
+
+    # --- parts, and tokens in another order ---
+
+    def unnamed(self, queries: Axis, keys: Axis, is_cross: bool) -> tuple[Unnamed | None, bool]:
+        """Return why queries or keys are not the tokens in order, None if they are; whether the attention is cross then."""
+        first, second = (places_out_of_order(axis) for axis in (queries, keys))
+        if first is None and second is None:
+            is_mixture = keys and all(atom.feature for atom in keys) and not is_cross
+            return (Unnamed(keys=MIXED), True) if is_mixture else (None, is_cross)
+        is_same = first is not None and second is not None and torch.equal(first, second.to(first.device))
+        if is_same and first is not None and first.ndim == 1 and bool((first.diff() > 0).all()):
+            return None, is_cross  # the same choice in all texts, as every second token, in the order of the text
+        return Unnamed(*("" if places is None else REORDERED for places in (first, second))), is_cross or not is_same
+
+    def _taken(
+        self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], source: Array, results: Sequence[Array]
+    ) -> list[tuple[int, Array]]:
+        """Return the axes of `source` that a function reads by an index, with their places; its layout is known then."""
+        if name not in TAKES or not results or not results[0].numel():
+            return []
+        if not source.is_floating_point() or source in self.tables:
+            return []
+        takes = list(taken(name, args, keywords, source, results[0]))
+        if takes and source not in self.layouts:
+            self.layouts[source] = positional_layout(source.shape)
+        return takes
+
+    def _note_places(self, source: Array, out: Array, takes: Sequence[tuple[int, Array]]) -> None:
+        """Note tokens that were put into another order; those that are back in the first one are in order."""
+        layout = list(self.layouts[out])
+        for axis, index in takes:
+            atoms = self.layouts[source][axis]
+            if not atoms or not layout[axis] or any(atom.feature for atom in atoms):
+                continue
+            before = atoms[0].known_places
+            places = composed(before, index, source.shape[axis])
+            if before is None and start_of_part(places) is not None:
+                continue
+            is_known = in_order(places, places.shape[-1])
+            atom = Atom(out.shape[axis], has_weights=atoms[0].has_weights, places=None if is_known else places)
+            layout[axis] = (atom,)
+            self.chunks.forget(out)
+        self.layouts[out] = tuple(layout)
+
+    def _note_put(self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], out: Array) -> None:
+        """Note tokens that are written back to where an index had taken them."""
+        given = axis_and_places(name, args, keywords, out.ndim)
+        if given is None:
+            return
+        (axis, back), layout = given, list(self.layouts[out])
+        places = next((atom.known_places for atom in layout[axis]), None)
+        if places is not None and torch.equal(places.reshape(-1).to(back.device), back.reshape(-1)):
+            layout[axis] = fresh_axis(out.shape[axis])
+            self.layouts[out] = tuple(layout)
 
     def _note_multiplied(self, a: Array, b: Array, out: Array) -> None:
         if out.numel() > min(a.numel(), b.numel()):  # one is repeated, as queries for each key
@@ -227,12 +291,12 @@ class Follower:
         chunk = None if tensor is None else self.chunks.get(tensor)
         return chunk if chunk is not None and chunk.length == length else None
 
-    def differs(self, shape: tuple[int, int, int], queries: Array | None, keys: Array | None) -> bool:
+    def differs(self, shape: tuple[int, int, int], of_queries: Chunk | None, keys: Array | None) -> bool:
         """Return whether queries are not named as keys are: not as many, not parts of as many, not after a cache."""
         _, n_q, n_k = shape
         if n_q == n_k or (keys is not None and self.is_grown(keys)):
             return False
-        of_queries, of_keys = self.part_of(queries, n_q), self.part_of(keys, n_k)
+        of_keys = self.part_of(keys, n_k)
         if of_queries is None:
             return True
         return of_queries.whole not in (n_k, n_k if of_keys is None else of_keys.whole)
@@ -242,39 +306,71 @@ class Follower:
         return tensor in self.grown or bool(self.written and tensor.untyped_storage().data_ptr() in self.written)
 
     def _note_chunks(
-        self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], source: Array, results: Sequence[Array]
+        self,
+        name: str,
+        args: Sequence[Any],
+        keywords: Mapping[str, Any],
+        source: Array,
+        results: Sequence[Array],
+        takes: Mapping[int, Array],
     ) -> None:
         """Note results that are parts of a tensor along an axis of tokens, with where they start."""
         if source not in self.layouts:
-            self.layouts[source] = fresh_layout(source.shape)
+            self.layouts[source] = positional_layout(source.shape)
         layout = self.layouts[source]
-        before = self.chunks.get(source)
         start = 0
-        for part in results:
+        for number, part in enumerate(results):
+            if part.ndim == source.ndim - 1:
+                self._note_block(name, args, keywords, source, part, number)
+                continue
             resized = [i for i in range(part.ndim) if part.ndim == source.ndim and part.shape[i] != source.shape[i]]
             if len(resized) == 1 and any(atom.feature for atom in layout[resized[0]]):
-                self.heads[part] = True
+                if source not in self.tables:
+                    self.heads[part] = True
                 continue
             if len(resized) != 1:
                 return
-            whole = source.shape[resized[0]]
+            (axis,) = resized
             if name == "__getitem__":
-                slices = [
-                    piece
-                    for piece in (args[1] if isinstance(args[1], tuple) else (args[1],))
-                    if isinstance(piece, slice)
-                ]
-                start = next((piece.start or 0 for piece in slices if piece.start or piece.stop), 0) % whole
+                first = start_of_part(takes[axis]) if axis in takes else None
+                if first is None:
+                    return
+                start = first
             elif name == "narrow":
-                start = int(keywords.get("start", args[2] if len(args) > 2 else 0)) % whole
-            length = part.shape[resized[0]]
-            address, shape = source.untyped_storage().data_ptr(), tuple(source.shape)
-            self.chunks[part] = (
-                Chunk(address, shape, whole, start, length)
-                if before is None
-                else before._replace(start=before.start + start, length=length)
-            )
-            start += length
+                start = int(keywords.get("start", args[2] if len(args) > 2 else 0)) % source.shape[axis]
+            self._note_chunk(source, part, source.shape[axis], start, part.shape[axis])
+            start += part.shape[axis]
+
+    def _note_chunk(self, source: Array, part: Array, whole: int, start: int, length: int) -> None:
+        before = self.chunks.get(source)
+        address, shape = source.untyped_storage().data_ptr(), tuple(source.shape)
+        self.chunks[part] = (
+            Chunk(address, shape, whole, start, length)
+            if before is None
+            else before._replace(start=before.start + start, length=length)
+        )
+
+    def _note_block(
+        self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], source: Array, part: Array, number: int
+    ) -> None:
+        """Note one of the blocks that an axis of tokens was cut into."""
+        dim = keywords.get("dim", args[1] if len(args) > 1 and name != "__getitem__" else 0)
+        if name == "select":
+            number = keywords.get("index", args[-1])
+        elif name == "__getitem__":
+            parts = args[1] if isinstance(args[1], tuple) else (args[1],)
+            numbers = [place for place, piece in enumerate(parts) if isinstance(piece, int)]
+            if len(numbers) != 1 or any(not isinstance(piece, slice) for piece in parts[: numbers[0]]):
+                return
+            dim, number = numbers[0], parts[numbers[0]]
+        layout = self.layouts[source]
+        outer = layout[dim][0] if layout[dim] else None
+        if outer is None or outer.feature or outer.parent is None or not isinstance(number, int):
+            return
+        inner = [axis for axis in layout if axis and axis != layout[dim] and axis[0].parent is outer.parent]
+        if len(inner) == 1 and outer.size * axis_size(inner[0]) == outer.parent.size:
+            length = axis_size(inner[0])
+            self._note_chunk(source, part, outer.parent.size, number % outer.size * length, length)
 
     def _pass_layout(
         self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], moving: Sequence[Array], out: Array

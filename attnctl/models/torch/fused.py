@@ -14,7 +14,7 @@ from attnctl.attention import Array
 from attnctl.checks.tolerances import KERNEL, tolerance
 from attnctl.errors import AttnctlError
 from attnctl.models.torch.layouts import Atom, Axis, Layout, arranged, fresh_axis, fresh_layout, put_back
-from attnctl.models.torch.tensors import ExtraKeys
+from attnctl.models.torch.tensors import ExtraKeys, Unnamed
 
 
 class Steps(NamedTuple):
@@ -134,6 +134,7 @@ class FusedCall:
     way: str = "kernel"
     error: float | None = field(default=None, init=False)
     extra: ExtraKeys | None = field(default=None, init=False)
+    unnamed: Unnamed | None = field(default=None, init=False)
     changed: Changed | None = field(default=None, init=False)
 
     @cached_property
@@ -158,7 +159,7 @@ class FusedCall:
     def groups(self) -> tuple[list[Atom], list[Atom]]:
         """Return the atoms of the batch, and those of the heads."""
         atoms = [atom for axis in self.axes[0] for atom in axis]
-        return [atom for atom in atoms if not atom.feature], [atom for atom in atoms if atom.feature]
+        return [atom for atom in atoms if not atom.is_head], [atom for atom in atoms if atom.is_head]
 
     @property
     def shape(self) -> tuple[int, int, int]:

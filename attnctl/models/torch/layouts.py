@@ -1,16 +1,18 @@
 """Follow the axes of a tensor while a model reshapes it, so that heads and batch are known where they are folded together.
 
 An axis consists of atoms, the outermost first: the axis of (batch · heads) has two. An atom that comes from the output of a
-projection is a `feature`: cut into heads, it is the heads. Others are texts, windows, tokens. An axis of size 1 has none.
+projection is a `feature`: cut into heads, it is the heads. Others are texts, windows, tokens. If a weight has a matrix for
+each place of an atom, and these are neither queries nor keys, they are heads too. An axis of size 1 has none.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from attnctl.attention import Array
+from attnctl.models.torch.places import in_order
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +22,29 @@ class Atom:
     size: int
     feature: bool = False
     parent: Atom | None = None
+    has_weights: bool = False  # a weight has a matrix of its own for each place
+    places: Array | None = None  # (…, n), where the tokens stood before an index put them into another order
+
+    @property
+    def is_head(self) -> bool:
+        """Return whether the places are heads, if they are neither queries nor keys."""
+        return self.feature or self.has_weights
+
+    def part(self, size: int) -> Atom:
+        """Return an atom that is cut out of this one."""
+        return replace(self, size=size, parent=self, places=None)
+
+    def apart(self) -> Atom:
+        """Return another atom of this kind, as that of the keys beside that of the queries."""
+        return replace(self, parent=None, places=self.known_places)
+
+    @property
+    def known_places(self) -> Array | None:
+        """Return `places`, or those of what this atom was cut out of."""
+        atom: Atom | None = self
+        while atom is not None and atom.places is None:
+            atom = atom.parent
+        return None if atom is None else atom.places
 
     def descends_from(self, roots: Iterable[Atom]) -> bool:
         """Return whether this atom is one of `roots`, or a part of one."""
@@ -41,7 +66,8 @@ def fresh_axis(size: int, feature: bool = False, parent: Axis = ()) -> Axis:
     if size == 1:
         return ()
     first = parent[0] if parent else None
-    return (Atom(size, feature or any(atom.feature for atom in parent), first),)
+    has_weights = any(atom.has_weights for atom in parent)
+    return (Atom(size, feature or any(atom.feature for atom in parent), first, has_weights),)
 
 
 def fresh_layout(shape: Sequence[int]) -> Layout:
@@ -49,9 +75,23 @@ def fresh_layout(shape: Sequence[int]) -> Layout:
     return tuple(fresh_axis(size) for size in shape)
 
 
+def positional_layout(shape: Sequence[int]) -> Layout:
+    """Return the layout of a tensor of which nothing is known: the third axis from the end is the heads, beside a batch."""
+    layout = list(fresh_layout(shape))
+    if len(shape) > 3:
+        layout[-3] = fresh_axis(shape[-3], feature=True)
+    return tuple(layout)
+
+
 def axis_size(axis: Axis) -> int:
     """Return the number of places along an axis."""
     return math.prod(atom.size for atom in axis)
+
+
+def places_out_of_order(axis: Axis) -> Array | None:
+    """Return where the tokens of an axis stood, if an index put them into another order."""
+    places = next((atom.known_places for atom in axis if atom.known_places is not None), None)
+    return None if places is None or in_order(places, axis_size(axis)) else places
 
 
 def refactored(layout: Layout, shape: Sequence[int]) -> Layout | None:
@@ -72,8 +112,8 @@ def refactored(layout: Layout, shape: Sequence[int]) -> Layout | None:
                 axis.append(atom)
                 size //= atom.size
             elif atom.size % size == 0:
-                axis.append(Atom(size, atom.feature, atom))
-                rest.insert(0, Atom(atom.size // size, atom.feature, atom))
+                axis.append(atom.part(size))
+                rest.insert(0, atom.part(atom.size // size))
                 size = 1
             else:
                 return None
@@ -190,7 +230,7 @@ def _aligned(layout: Layout, shape: Sequence[int], outer: Sequence[bool], multip
         elif old == 1:
             axes.append(fresh_axis(size))
         elif multiples and size % old == 0:
-            again = (Atom(size // old, any(atom.feature for atom in axis)),)
+            again = tuple(replace(atom, parent=None) for atom in fresh_axis(size // old, parent=axis))
             axes.append((*again, *axis) if first else (*axis, *again))
         else:
             return None

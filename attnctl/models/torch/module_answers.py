@@ -10,6 +10,7 @@ import numpy as np
 
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
+from attnctl.models.torch.sites import Place
 from attnctl.models.torch.watching import AnyCall
 from attnctl.runtime.arrays import Floats, as_numpy
 
@@ -51,9 +52,10 @@ class ModuleAnswer:
         """
         ids = (*self.prompt, *self.answer[:-1])
 
-        def see(place: Any, call: AnyCall) -> None:
+        def see(place: Place, call: AnyCall) -> None:
             if place.kind != "self" or place.recurrence:
                 return
+            check_names(place, call)
             weights = call.steps().weights[0]  # (heads, n, n)
             if weights.shape[-2:] != (len(ids), len(ids)):
                 raise AttnctlError(
@@ -71,3 +73,9 @@ class ModuleAnswer:
         """Return the mean weight of each key, over all heads, layers and queries: (n_k,)."""
         mean: Floats = np.mean(list(self.masses.values()), axis=0).astype(np.float32)
         return mean
+
+
+def check_names(place: Place, call: AnyCall) -> None:
+    """Raise AttnctlError for an attention whose queries or keys are not the tokens of the text in order."""
+    if call.unnamed is not None:
+        raise AttnctlError(f"layer {place.layer} cannot be read token by token. {call.unnamed.sentence([place.name])}")

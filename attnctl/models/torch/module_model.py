@@ -21,10 +21,10 @@ from attnctl.layer.computed import share_of_sink
 from attnctl.layer.interventions import Intervention
 from attnctl.models.torch.fused import Steps
 from attnctl.models.torch.intervention import apply_to_module
-from attnctl.models.torch.module_answers import ModuleAnswer
+from attnctl.models.torch.module_answers import ModuleAnswer, check_names
 from attnctl.models.torch.own_errors import own_error
 from attnctl.models.torch.picture_tokens import grid_of_tokens, lines_of_transform, patches_in, tokens_of_grid
-from attnctl.models.torch.tensors import ExtraKeys
+from attnctl.models.torch.tensors import ExtraKeys, Unnamed, unnamed_sentences
 from attnctl.models.torch.watching import AnyCall, check_seen, watch_module
 from attnctl.runtime.arrays import Floats, as_numpy
 from attnctl.runtime.files import names_picture
@@ -210,6 +210,7 @@ class ModuleModel(TextModel):
 
         def see(place: Place, call: AnyCall) -> None:
             if place.kind == "self" and not place.recurrence:
+                check_names(place, call)
                 take(place.layer, as_numpy(call.steps().weights[0].float()))
 
         with apply_to_module(self.module, intervention, "self"):
@@ -238,6 +239,7 @@ class ModuleModel(TextModel):
         shapes = (len(queries), len(queries if keys is None else keys))
         seen = _Layers("self" if keys is None else "cross", shapes, visit)
         output = self._forward(inputs, seen)
+        seen.notes += [Note(sentence, "input") for sentence in unnamed_sentences(seen.unnamed)]
         subject = Subject(text, tuple(tokens), self.info, keys, notes=tuple(seen.notes))
         return Run(subject, predictions=self._predictions(output, inputs))
 
@@ -254,11 +256,12 @@ class ModuleModel(TextModel):
             with sizes.of_convolutions(self.module):
                 self._forward(inputs, sizes)
             n_q, n_k, kind = sizes.main
+            unnamed = sizes.unnamed.get(kind, Unnamed())
             self.info = replace(self.info, n_layers=sizes.layers[kind], n_heads=sizes.heads[kind])
             if inputs.photograph is not None:
                 queries = self._patches(inputs, sizes)
-            elif queries is None or len(queries) != n_q:
-                queries = _names(text, n_q)
+            elif queries is None or len(queries) != n_q or unnamed.queries:
+                queries = _names("" if unnamed.queries else text, n_q)
             if kind == "cross":
                 extra = sizes.extras.get(kind, ExtraKeys())
                 names = (
@@ -266,7 +269,7 @@ class ModuleModel(TextModel):
                 )
                 keys = tuple(named_tokens(extra.names(list(names))))
                 whole = inputs.tokens or ()
-                keys = tuple(whole) if len(whole) == n_k else keys
+                keys = tuple(whole) if len(whole) == n_k and not unnamed.keys else keys
                 if inputs.photograph is not None:
                     keys, queries = queries, _names(text, n_q)
             self.known.clear()
@@ -280,6 +283,8 @@ class ModuleModel(TextModel):
         """
         photograph, (_, n_k, kind) = inputs.photograph, sizes.main
         assert photograph is not None
+        if kind in sizes.unnamed:
+            raise AttnctlError(f"there is no map of the picture: {sizes.unnamed[kind].sentence([self.name])}")
         if sizes.texts[kind] > 1:
             raise AttnctlError(
                 f"{self.name} attends within {sizes.texts[kind]} windows of the picture: there is no map of all of it; in "
@@ -377,6 +382,7 @@ class _Sizes:
     texts: dict[str, int] = field(default_factory=dict)  # items of the batch
     grids: dict[tuple[int, int], None] = field(default_factory=dict)  # rows and columns that convolutions gave
     extras: dict[str, ExtraKeys] = field(default_factory=dict)
+    unnamed: dict[str, Unnamed] = field(default_factory=dict)
     layers: dict[str, int] = field(default_factory=dict)
     heads: dict[str, int] = field(default_factory=dict)
 
@@ -387,6 +393,8 @@ class _Sizes:
         size = (n_q, n_k) if place.chunk is None else (place.chunk[1], n_k)
         if place.kind not in self.by_kind and call.extra is not None:
             self.extras[place.kind] = call.extra
+        if place.kind not in self.by_kind and call.unnamed is not None:
+            self.unnamed[place.kind] = call.unnamed
         self.by_kind.setdefault(place.kind, size)
         self.texts.setdefault(place.kind, math.prod(atom.size for atom in call.groups[0]))
 
@@ -418,6 +426,7 @@ class _Layers:
     shape: tuple[int, int]
     visit: Callable[[LayerAttention], None]
     notes: list[str] = field(default_factory=list)
+    unnamed: list[tuple[str, Unnamed | None]] = field(default_factory=list)  # module, why its tokens have no names
     parts: list[Steps] = field(default_factory=list)  # of an attention whose queries come in chunks
 
     def see(self, place: Place, call: AnyCall) -> None:
@@ -427,12 +436,15 @@ class _Layers:
             if sum(place.chunk[:1]) + call.shape[1] < place.chunk[1]:
                 return
             steps = _joined(self.parts)
-        if place.kind != self.kind or tuple(steps.weights.shape[-2:]) != self.shape or place.recurrence:
+        has_other_names = bool(self.unnamed) and call.unnamed != self.unnamed[0][1]
+        has_other_size = tuple(steps.weights.shape[-2:]) != self.shape
+        if place.kind != self.kind or has_other_size or has_other_names or place.recurrence:
             self.note(f"{place.kind} attention of {place.name or 'the root'} {tuple(steps.weights.shape)}")
             return
         note = SCALED_NOTE if call.is_scaled else SINK_NOTE
         if call.is_below and note not in self.notes:
             self.notes.append(note)
+        self.unnamed.append((place.name, call.unnamed))
         self.visit(layer_of_steps(place.layer, steps, call.is_below))
 
     def note(self, what: str) -> None:

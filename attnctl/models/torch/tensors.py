@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -71,6 +71,36 @@ class ExtraKeys:
     def names(self, tokens: Sequence[str]) -> list[str]:
         """Return the names of all keys, those of tokens in their midst."""
         return [*_numbered(self.before), *tokens, *_numbered(self.after)]
+
+
+REORDERED = "were taken by an index (sorted, clustered, or a choice of tokens)"
+MIXED = "are mixtures of all tokens, by a matrix"
+
+
+class Unnamed(NamedTuple):
+    """Why queries or keys are not the tokens of the text in order; "" if they are."""
+
+    queries: str = ""
+    keys: str = ""
+
+    def sentence(self, names: Sequence[str]) -> str:
+        """Return a sentence about the attention of modules."""
+        first = [name or "the root" for name in names][:3]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        where = f"in {', '.join(first)}{more}"
+        if self.queries == self.keys:
+            return f"Queries and keys {where} {self.keys}: they have numbers, not the names of tokens."
+        side, why = ("queries", self.queries) if self.queries else ("keys", self.keys)
+        return f"The {side} {where} {why}: they have numbers, not the names of tokens."
+
+
+def unnamed_sentences(places: Iterable[tuple[str, Unnamed | None]]) -> list[str]:
+    """Return a sentence for each reason why queries or keys have no names, with the modules."""
+    modules: dict[Unnamed, dict[str, None]] = {}
+    for name, unnamed in places:
+        if unnamed is not None:
+            modules.setdefault(unnamed, {})[name] = None
+    return [unnamed.sentence(list(names)) for unnamed, names in modules.items()]
 
 
 def _numbered(names: Sequence[str]) -> list[str]:

@@ -21,14 +21,14 @@ from attnctl.attention import Array
 from attnctl.checks.tolerances import NEGATIVE, NOTHING, OWN_ROW
 from attnctl.models.torch.contractions import CONVOLUTIONS, Contraction, contraction_of, spread_product
 from attnctl.models.torch.edges import EDGES, EdgeSoftmax
-from attnctl.models.torch.following import MULTIPLICATION, Follower
+from attnctl.models.torch.following import MULTIPLICATION, VIEWS, Follower
 from attnctl.models.torch.layouts import (
     Atom,
     Axis,
     Layout,
     axis_size,
     fresh_axis,
-    fresh_layout,
+    positional_layout,
 )
 from attnctl.models.torch.states import States
 from attnctl.models.torch.tensors import ByTensor, Chunk, tensors_in
@@ -37,6 +37,14 @@ from attnctl.models.torch.traced_call import Softmaxed, Table, TracedCall
 ROUNDING = 256  # units in the last place by which a product of rounded shares may lie beside the model's own output
 POOLED_HEADS = 8  # the most heads of an attention that pools tokens by a linear layer; more are the features of keys
 NO_SHARES = "its scores multiply values without a softmax, and rows do not sum to 1: they are no shares of attention"
+BELOW_ZERO = "its scores multiply values without a softmax, and some are negative: they are no shares of attention"
+EXPONENTIALS = (
+    "the exponentials of its scores multiply values, rows do not sum to 1, and attnctl sees no division by their sums"
+)
+PARTS_ADDED = (
+    "the exponentials of its scores multiply values, a part of the keys at a time, and the sum of all parts is divided at "
+    "the end (memory-efficient attention): attnctl does not join the parts"
+)
 OVER_QUERIES = "its softmax is over the queries: for each key, the weights of all queries sum to 1"
 PARTS_OF_KEYS = (
     "the same queries look at several parts of the keys, each with a softmax of its own: the rows of each part sum to 1, "
@@ -52,6 +60,7 @@ LEAVES = frozenset(["numpy", "__array__", "tolist"])  # functions whose results 
 LEFT = "its scores leave torch (numpy), and what becomes of them is not seen"
 QUOTIENTS = frozenset(["div", "truediv", "true_divide", "divide", "itruediv"])
 DIVIDES = QUOTIENTS | {"mul", "multiply", "rmul", "imul"}
+KEEPS = VIEWS | DIVIDES | {"stack", "cat", "sum", "add", "iadd", "radd"}  # functions after which a sum may still divide
 
 
 @dataclass(eq=False)
@@ -71,6 +80,7 @@ class Undivided:
     used: Array
     dims: Sequence[int]
     how: tuple[Any, ...]  # name, args, keywords, function
+    is_part: bool  # of the keys
     meet: Callable[..., Array | None]
 
 
@@ -89,6 +99,7 @@ class Tracer(Follower):
     left: dict[str, str] = field(default_factory=dict)  # module → sentence, until its scores are seen to attend
     undivided_refusals: list[Refusal] = field(default_factory=list)
     undivided: ByTensor[Undivided] = field(default_factory=ByTensor)
+    pooled: ByTensor[bool] = field(default_factory=ByTensor)  # values, weighted by a softmax without queries
     edges: EdgeSoftmax = field(default_factory=EdgeSoftmax)
     states: States = field(default_factory=States)
 
@@ -171,8 +182,9 @@ class Tracer(Follower):
             if other is not None and isinstance(keywords.get("out"), torch.Tensor):
                 other = out.copy_(other)  # the model goes on with the tensor that it gave
             return out if other is None else other
-        if not any(constant) and any(self._weighs_without_keys(product, place) for place in (0, 1)):
-            self.refuse(WITHOUT_KEYS)
+        for place in (0, 1) if not any(constant) else ():
+            if why := self._why_without_keys(product, place):
+                self.refuse(why)
         if name in CONVOLUTIONS:  # over a picture or a sound: its channels, and not its places, are features
             return self.follow(name, args, keywords, out)
         self._pass_origin(name, moving, out)
@@ -190,21 +202,23 @@ class Tracer(Follower):
             self.of_weights[out] = True
         self._pass_origin(name, factors, out)
 
-    def _weighs_without_keys(self, product: Contraction, place: int) -> bool:
-        """Return whether an operand is a softmax over the features of a linear layer, and its rows share the other one.
+    def _why_without_keys(self, product: Contraction, place: int) -> str:
+        """Return what a softmax over the features of a linear layer is if its rows share the other operand; "" otherwise.
 
         Experts have an output for each row. What linear attention multiplies with a softmax of its queries are features.
         """
         letters, others = product.letters[place], product.letters[1 - place]
         own, other = (self.layouts.get(product.operands[side]) for side in (place, 1 - place))
         if own is None or not product.summed:
-            return False
+            return ""
         summed = [atom for letter, axis in zip(letters, own, strict=True) if letter in product.summed for atom in axis]
         is_shared = any(axis and letter not in (*others, ".") for letter, axis in zip(letters, own, strict=True))
         if not is_shared or not summed or not set(summed) <= self.shares_of_features:
-            return False
+            return ""
         known = [axis for letter, axis in zip(others, other or (), strict=bool(other)) if letter in product.summed]
-        return not any(atom.feature for axis in known for atom in axis)
+        if not any(atom.feature for axis in known for atom in axis):
+            return WITHOUT_KEYS
+        return LINEAR if product.operands[1 - place] in self.pooled else ""
 
     def _is_softmax(self, tensor: Array) -> bool:
         table = self.tables.get(tensor)
@@ -235,9 +249,11 @@ class Tracer(Follower):
                 size = product.operands[place].shape[index]
                 is_feature = constant[place] and place == 1
                 axes[letter] = fresh_axis(size, is_feature) if layout is None or constant[place] else layout[index]
+        if any(constant) and product.summed:
+            axes |= _axes_with_weights(product, constant.index(True), axes)
         outside = [set(product.letters[place]) - set(product.letters[1 - place]) - {"."} for place in (0, 1)]
         for letter in outside[0] | outside[1] if not any(constant) else outside[0]:
-            axes[letter] = tuple(Atom(atom.size, atom.feature) for atom in axes[letter])
+            axes[letter] = tuple(atom.apart() for atom in axes[letter])
         layouts = [
             tuple(() if letter == "." else axes[letter] for letter in product.letters[place]) for place in (0, 1)
         ]
@@ -333,7 +349,7 @@ class Tracer(Follower):
         summed: list[Atom],
         out: Array,
         *how: Any,
-        because: str = NO_SHARES,
+        because: str = "",
     ) -> Array | None:
         """See scores that multiply values without a softmax: attention if the model has made the rows sum to 1 itself."""
         sides = [side for side in (table.rows, table.columns) if side]
@@ -352,10 +368,15 @@ class Tracer(Follower):
         has_sink = table.has_sink and _same_side(summed, divided_along)
         if bool(weights.amin() >= -NEGATIVE) and bool((sums - 1).abs().nan_to_num(0.0).amax() <= OWN_ROW or has_sink):
             return meet(out, *how)
-        refusal = Refusal(self.module(), because)
+        of_keys = table.second if _same_side(summed, table.columns) else table.first
+        is_part = of_keys is not None and self.part_of(of_keys[0], math.prod(atom.size for atom in summed)) is not None
+        if table.is_exponential:
+            because = because or (PARTS_ADDED if is_part else EXPONENTIALS)
+        is_negative = bool(weights.amin() < -NEGATIVE)
+        refusal = Refusal(self.module(), because or (BELOW_ZERO if is_negative else NO_SHARES))
         self.undivided_refusals.append(refusal)
         if bool(weights.amin() >= 0):
-            self.undivided[out] = Undivided(refusal, used, dims, how, meet)
+            self.undivided[out] = Undivided(refusal, used, dims, how, is_part, meet)
         return None
 
     def _has_features_alone(self, product: Contraction, place: int) -> bool:
@@ -388,17 +409,32 @@ class Tracer(Follower):
                 self.left[self.module()] = LEFT
         if name.strip("_") in QUOTIENTS and isinstance(out, torch.Tensor) and len(args) == 2:
             self._note_sink(out, args[1])
-        if not self.undivided_refusals or name.strip("_") not in DIVIDES or not isinstance(out, torch.Tensor):
+        if not self.undivided_refusals or not isinstance(out, torch.Tensor):
             return out
-        before = self.undivided.get(args[0]) if args and isinstance(args[0], torch.Tensor) else None
-        if before is None:
-            return out
-        shares = self._divided(before, args[1] if len(args) > 1 else None, out)
-        if shares is None:
-            return out
+        before = self._undivided(name, args, keywords)
+        shares = None
+        if before is not None and name.strip("_") in DIVIDES and args[0] in self.undivided:
+            shares = self._divided(before, args[1] if len(args) > 1 else None, out)
+        if before is None or shares is None:
+            return self._keep_undivided(before, name, out)
         before.refusal.is_over = True
         other = before.meet(out, *before.how, shares=shares)
+        if other is not None and name.endswith("_") and not name.endswith("__"):
+            return out.copy_(other)
         return out if other is None else other
+
+    def _undivided(self, name: str, args: Sequence[Any], keywords: Mapping[str, Any]) -> Undivided | None:
+        """Return the product among the arguments that is still to be divided, if there is one alone."""
+        if name.strip("_") not in KEEPS:
+            return None
+        known = {self.undivided[tensor] for tensor in tensors_in(args, keywords) if tensor in self.undivided}
+        return known.pop() if len(known) == 1 else None
+
+    def _keep_undivided(self, before: Undivided | None, name: str, out: Array) -> Array:
+        """Note that a result is still to be divided; return it. A part of the keys is divided at once, or not read."""
+        if before is not None and not before.is_part and before.refusal.module == self.module():
+            self.undivided[out] = before
+        return out
 
     def _divided(self, before: Undivided, divisor: object, out: Array) -> Array | None:
         """Return the shares whose product with the values is `out`, or None if there are none.
@@ -410,7 +446,8 @@ class Tracer(Follower):
         allowed = min(OWN_ROW, ROUNDING * torch.finfo(out.dtype).eps) * out.detach().abs().amax()
 
         def gives(shares: Array) -> bool:
-            return bool((again(shares) - out).detach().abs().amax() <= allowed)
+            result = again(shares)
+            return result.shape == out.shape and bool((result - out).detach().abs().amax() <= allowed)
 
         sums = before.used.sum(before.dims, keepdim=True)
         if gives(shares := before.used / sums):
@@ -464,16 +501,21 @@ class Tracer(Follower):
         groups = _groups(table, layout, summed, free)
         if any(atom not in free for atom in groups[2]) or (table.needs_queries and not groups[2]):
             return None  # each query has values of its own: experts, or a loss over pairs
+        known = self.layouts.get(values) or ((),) * values.ndim
+        own = {
+            letter: tuple(atom.apart() for atom in axis) if axis_size(axis) == size else fresh_axis(size)
+            for letter, size, axis in zip(product.letters[1 - place], values.shape, known, strict=True)
+            if letter not in axes and letter != "."
+        }
+        of_output = tuple((axes | own)[letter] for letter in product.result)
+        if [axis_size(axis) for axis in of_output] == list(out.shape):
+            self.layouts[out] = of_output
         if not (table.rows or table.columns) and _pools_features(axes, shared, groups[1]):
             self.refuse(LINEAR)
             return None
-        own = {
-            letter: fresh_axis(size)
-            for letter, size in zip(product.letters[1 - place], values.shape, strict=True)
-            if letter not in axes and letter != "."
-        }
+        if not (table.rows or table.columns):
+            self.pooled[out] = True
         of_values = tuple(() if letter == "." else (axes | own)[letter] for letter in product.letters[1 - place])
-        of_output = tuple((axes | own)[letter] for letter in product.result)
         width = [atom for letter in product.result if letter in own for atom in own[letter]]
         multiply = _multiplying(used, args, keywords, run)
         used = used if shares is None else shares
@@ -556,9 +598,11 @@ class Tracer(Follower):
         queries, keys_of = (first, second) if by_columns else (second, first)
         if queries is not None and keys_of is not None:
             self._note_parts_of_keys(queries, keys_of)
-        call.extra = self.extra_keys(keys_of, call.shape, table.is_cross)
-        is_cross = table.is_cross or self.differs(call.shape, queries, keys_of)
-        other = self.see(call, is_cross, self.part_of(queries, call.shape[1]))
+        call.unnamed, is_cross = self.unnamed(tuple(groups[2]), tuple(groups[3]), table.is_cross)
+        call.extra = self.extra_keys(keys_of, call.shape, is_cross)
+        chunk = self.part_of(queries, call.shape[1]) or self.part_of(weights, call.shape[1])
+        is_cross = is_cross or self.differs(call.shape, chunk, keys_of)
+        other = self.see(call, is_cross, chunk)
         if softmax.is_whole(weights):
             softmax.array = None  # its memory is not needed any more
         return other
@@ -602,17 +646,23 @@ def _multiplying(
     return multiply
 
 
-def positional_layout(shape: Sequence[int]) -> Layout:
-    """Return the layout of a tensor of which nothing is known: the third axis from the end is the heads, beside a batch."""
-    layout = list(fresh_layout(shape))
-    if len(shape) > 3:
-        layout[-3] = fresh_axis(shape[-3], feature=True)
-    return tuple(layout)
-
-
 def _same_side(summed: Sequence[Atom], side: Axis) -> bool:
     """Return whether atoms are a side of a table, or parts of it; both may be of size 1, without atoms."""
     return (not summed and not side) or (bool(summed) and all(atom.descends_from(side) for atom in summed))
+
+
+def _axes_with_weights(product: Contraction, place: int, axes: Mapping[str, Axis]) -> dict[str, Axis]:
+    """Return the axes along which the constant operand has a matrix of its own for each place, marked so."""
+    weights, shared = product.operands[place], set(product.letters[1 - place]) & set(product.result)
+    marked = {}
+    for dim, letter in enumerate(product.letters[place]):
+        sizes = [atom.size for atom in axes[letter]] if letter in shared else []
+        if math.prod(sizes) == weights.shape[dim] > 1:
+            apart = weights.unflatten(dim, sizes)
+            differs = [bool((apart != apart.narrow(dim + index, 0, 1)).any()) for index in range(len(sizes))]
+            atoms = zip(axes[letter], differs, strict=True)
+            marked[letter] = tuple(replace(atom, parent=atom, has_weights=True) if own else atom for atom, own in atoms)
+    return marked
 
 
 def _groups(
@@ -627,7 +677,7 @@ def _groups(
         queries = [atom for atom in rest if not atom.feature and any(atom.descends_from(side) for side in sides)]
     else:
         queries = [atom for atom in rest if not atom.feature and atom in free]
-    heads = [atom for atom in rest if atom.feature]
+    heads = [atom for atom in rest if atom.is_head and atom not in queries]
     return [atom for atom in rest if atom not in heads and atom not in queries], heads, queries, keys
 
 

@@ -19,7 +19,7 @@ from attnctl.models.torch.layouts import (
     axis_size,
     put_back,
 )
-from attnctl.models.torch.tensors import ExtraKeys
+from attnctl.models.torch.tensors import ExtraKeys, Unnamed
 
 
 @dataclass(eq=False)
@@ -92,6 +92,7 @@ class TracedCall:
     is_scaled: bool = False  # weights were multiplied after the softmax: rows sum to less than 1
     error: float | None = None
     extra: ExtraKeys | None = None
+    unnamed: Unnamed | None = None
     changed: Changed | None = None
 
     @property

@@ -23,6 +23,7 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.models.torch.contractions import PRODUCTS
 from attnctl.models.torch.fused import Arguments, Changed, FlexCall, FusedCall, arguments_of, blocks_matter
+from attnctl.models.torch.layouts import fresh_axis
 from attnctl.models.torch.other_threads import watch_new_threads
 from attnctl.models.torch.sites import NESTED, Place, Sites
 from attnctl.models.torch.tensors import Chunk
@@ -267,9 +268,14 @@ class _Mode(TorchFunctionMode):
         if constant and self.tracer.is_constant(key):
             return out
         is_cross = constant or self.tracer.origin(query) is not self.tracer.origin(key)
+        sides = [(self.tracer.layouts.get(side) or ((), ()))[-2] for side in (query, key)]
+        call.unnamed, is_cross = self.tracer.unnamed(sides[0], sides[1], is_cross)
         call.extra = self.tracer.extra_keys(key, call.shape, is_cross)
-        is_cross = is_cross or self.tracer.differs(call.shape, query, key)
-        other = self._show(call, is_cross, self.tracer.part_of(query, call.shape[1]))
+        chunk = self.tracer.part_of(query, call.shape[1])
+        is_cross = is_cross or self.tracer.differs(call.shape, chunk, key)
+        if (layout := self.tracer.layouts.get(query)) is not None and query.shape[:-1] == out.shape[:-1]:
+            self.tracer.layouts[out] = (*layout[:-1], fresh_axis(out.shape[-1], feature=True))
+        other = self._show(call, is_cross, chunk)
         return out if other is None else other
 
 

@@ -221,4 +221,69 @@ class OneKey(Written):
         return torch.bmm(weights, v)
 
 
-LESS_USUAL = [kind for kind in Written.__subclasses__() if kind.__module__ == __name__]
+class Summaries(Written):
+    """The products of exponentials with values are stacked, and divided at the end (memory-efficient-attention-pytorch)."""
+
+    def forward(self, x):
+        q, k, v = self.projected(x)
+        self.expect(q, k, mask=CAUSAL)
+        q, k, v = map(self.split, (q, k, v))
+        parts = [self.summary(part, k, v, CAUSAL[i : i + 2]) for i, part in zip((0, 2, 4), q.split(2, 2), strict=True)]
+        return self.joined(torch.cat(parts, 2))
+
+    def summary(self, q, k, v, sees):
+        scores = (q @ k.mT / math.sqrt(d)).masked_fill(~sees, -1e9)
+        top = scores.amax(-1, keepdim=True).detach()
+        e = (scores - top).exp()
+        values, sums, tops = (torch.stack([part], -1) for part in (e @ v, e.sum(-1), top[..., 0]))
+        factor = (tops - tops.amax(-1, keepdim=True)).exp()
+        return (values * factor[..., None, :]).sum(-1) / ((sums * factor).sum(-1)[..., None] + 1e-8)
+
+
+class SummariesInPlace(Summaries):
+    """Sums and results are written into tensors of all queries (its flash attention)."""
+
+    def summary(self, q, k, v, sees):
+        context = torch.zeros_like(q)
+        scores = (q @ k.mT / math.sqrt(d)).masked_fill(~sees, -1e9)
+        e = (scores - scores.amax(-1, keepdim=True)).exp()
+        context.mul_(0.5).add_(e @ v)
+        context.div_(e.sum(-1, keepdim=True))
+        return context
+
+
+class InputOfEachHead(Written):
+    """The input is repeated for each head, whose weights are a matrix of their own, as TransformerLens's use_split_qkv_input."""
+
+    def each(self, layer, x):
+        weights = layer.weight.view(H, d, D).mT
+        return torch.einsum("bnhm,hmd->bnhd", x[:, :, None].expand(B, N, H, D), weights) + layer.bias.view(H, d)
+
+    def forward(self, x):
+        self.expect(*self.projected(x)[:2])
+        q, k, v = (self.each(layer, x).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        return self.joined((q @ k.mT / math.sqrt(d)).softmax(-1) @ v)
+
+
+class InputOfEachHeadFused(InputOfEachHead):
+    def forward(self, x):
+        self.expect(*self.projected(x)[:2])
+        q, k, v = (self.each(layer, x).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        return self.joined(nn.functional.scaled_dot_product_attention(q, k, v))
+
+
+class WeightsOfEachText(Written):
+    """The same weights are repeated for each text: these are no heads."""
+
+    heads = 1
+
+    def forward(self, x):
+        self.expect(*(x @ layer.weight.mT for layer in (self.q, self.k)))
+        q, k, v = (x.bmm(layer.weight.mT.repeat(B, 1, 1)) for layer in (self.q, self.k, self.v))
+        return torch.bmm((q @ k.mT / math.sqrt(D)).softmax(-1), v)
+
+
+LESS_USUAL = [kind for kind in Written.__subclasses__() if kind.__module__ == __name__] + [
+    InputOfEachHeadFused,
+    SummariesInPlace,
+]

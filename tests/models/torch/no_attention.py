@@ -199,6 +199,15 @@ class Sigmoid(Written):
         return self.joined(torch.sigmoid(q @ k.mT) @ v)
 
 
+class OverFeaturesAndTokens(Written):
+    """A softmax of queries over features, and of keys over tokens (linear-attention-transformer 0.19.1)."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        context = torch.einsum("bhnd,bhne->bhde", k.softmax(-2), v)
+        return self.joined(torch.einsum("bhnd,bhde->bhne", q.softmax(-1), context))
+
+
 class Synthesizer(Written):
     """Tay et al. 2021: a linear layer of each token gives its weights for all places."""
 
@@ -393,6 +402,26 @@ class Online(Written):
         return self.joined(context / total)
 
 
+class ExponentialsLost(Written):
+    """What the sums divide is an interpolation of the products with values."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        e = (q @ k.mT).exp()
+        context = functional.interpolate(e @ v, scale_factor=1.0, mode="nearest")
+        return self.joined(context / e.sum(-1, keepdim=True))
+
+
+class Retention(Written):
+    """Sun et al. 2023, as torchscale 0.3.0 writes it: a decay in place of a softmax."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        far = (torch.arange(N)[:, None] - torch.arange(N)).clamp(min=0)
+        scores = q @ k.mT * 0.9**far * CAUSAL
+        return self.joined(scores / scores.sum(-1, keepdim=True).abs().clamp(min=1) @ v)
+
+
 class ThreeAtOnce(Written):
     """Weights, values and the output projection in one einsum."""
 
@@ -533,13 +562,16 @@ NAMED = {
     RunningSum: "linear attention",
     Divided: "do not sum to 1",
     RowsWritten: "a tensor that holds others",
-    Online: "do not sum to 1",
+    Online: "a part of the keys at a time",
+    ExponentialsLost: "sees no division",
+    Retention: "some are negative",
+    OverFeaturesAndTokens: "linear attention",
     ThreeAtOnce: "an einsum of several tensors",
     Mapped: "torch.vmap",
     Itself: "changed after the softmax",
     OverQueries: "over the queries",
     Sigmoid: "do not sum to 1",
-    NonLocal: "do not sum to 1",
+    NonLocal: "some are negative",
     Synthesizer: "there are no keys",
     Outlook: "there are no keys",
     LinearAttention: "linear attention",

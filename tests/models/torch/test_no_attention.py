@@ -14,7 +14,7 @@ from torch.nn import functional
 
 import attnctl
 from attnctl.errors import UsageError
-from tests.models.torch.no_attention import NAMED, SILENT, Nystroem
+from tests.models.torch.no_attention import NAMED, SILENT, Nystroem, Online, OverFeaturesAndTokens, Retention
 from tests.models.torch.test_written_by_hand import built, texts
 from tests.models.torch.written_by_hand import D, Plain
 
@@ -74,6 +74,14 @@ def test_attention_that_cannot_be_shown_is_named(kind: type[nn.Module]) -> None:
     model = built(kind)
     with pytest.raises(attnctl.AttnctlError, match=NAMED[kind]), attnctl.capture(model):
         model(texts())
+
+
+@pytest.mark.parametrize("kind", [OverFeaturesAndTokens, Retention, Online])
+def test_there_is_no_second_reason(kind: type[nn.Module]) -> None:
+    model = built(kind)
+    with pytest.raises(attnctl.AttnctlError) as caught, attnctl.capture(model):
+        model(texts())
+    assert str(caught.value).count("in the root:") == 1
 
 
 @pytest.mark.parametrize("kind", NAMED)

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 import attnctl
-from tests.models.torch.less_usual import LESS_USUAL, Decayed, Gated, RowByRow
+from tests.models.torch.less_usual import LESS_USUAL, Decayed, Gated, RowByRow, SummariesInPlace
 from tests.models.torch.written_by_hand import MODELS, B, D, H, N, Plain, Written
 from tests.models.torch.written_by_strangers import STRANGERS
 
@@ -118,6 +118,17 @@ def test_parameters_that_functional_call_puts_in_are_no_activations() -> None:
     with attnctl.capture(model) as traces:
         torch.func.functional_call(model, others, (texts(),))
     assert not traces.unseen and (traces[0].weights - model.expected[-1]).abs().max() < EXACT
+
+
+def test_a_head_is_off_in_results_that_are_divided_in_place() -> None:
+    class Contexts(SummariesInPlace):
+        def joined(self, x):
+            return x
+
+    model = built(Contexts)
+    with torch.no_grad(), attnctl.intervene(model, heads={0: [1]}):
+        context = model(texts())
+    assert not context[:, 1].any() and context[:, 0].any()
 
 
 def test_a_head_is_off_in_a_tensor_that_the_model_gave() -> None:
