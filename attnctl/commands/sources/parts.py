@@ -42,7 +42,8 @@ NEGLIGIBLE = 0.02
 # a fact is often one token of a long answer, whose mean over tokens would hide it. Below it, other words for the same
 # question move the answer as much.
 RESTS = 0.69
-KEPT = 0.7  # of a group's effect, expected of each of its halves: together they often have more than the group
+# of a group's effect, expected of its later and its earlier half: together they often have more than the group
+KEPT = 0.9, 0.55
 SETTLED = 3  # the search ends when this many parts each matter more than any remaining group
 
 
@@ -223,7 +224,7 @@ def search_parts(count: int, measure: Measure, budget: int, likely: Sequence[int
     def effect_of(group: tuple[int, ...]) -> float:
         return abs(float(progress.changes[group[0]].sum()))
 
-    def measured(groups: Sequence[tuple[int, ...]], expected: float) -> Iterator[SearchProgress]:
+    def measured(groups: Sequence[tuple[int, ...]], expected: Sequence[float]) -> Iterator[SearchProgress]:
         for count, (group, change) in enumerate(zip(groups, measure(groups), strict=True), 1):
             progress.measured += 1
             progress.changes |= dict.fromkeys(group, change)
@@ -232,7 +233,7 @@ def search_parts(count: int, measure: Measure, budget: int, likely: Sequence[int
             else:
                 heapq.heappush(waiting, (-effect_of(group), group))
             room = budget - progress.measured
-            progress.coming = _rounds_to_come(groups[count:], expected, waiting, effects_alone(), room)
+            progress.coming = _rounds_to_come(groups[count:], expected[count:], waiting, effects_alone(), room)
             yield progress
 
     def effects_alone() -> list[float]:
@@ -242,9 +243,10 @@ def search_parts(count: int, measure: Measure, budget: int, likely: Sequence[int
     remaining = tuple(part for part in range(count) if part not in alone)
     if remaining and not alone:
         waiting.append((-inf, remaining))
-    yield from measured([*((part,) for part in alone), *([remaining] if alone and remaining else [])], inf)
+    first = [*((part,) for part in alone), *([remaining] if alone and remaining else [])]
+    yield from measured(first, [inf] * len(first))
     while taken := _next_group(waiting, effects_alone(), budget - progress.measured):
-        yield from measured(_halves(taken[1]), -taken[0] * KEPT)
+        yield from measured(_halves(taken[1]), _effects_of_halves(-taken[0]))
 
 
 Waiting = tuple[float, tuple[int, ...]]  # minus the effect of a group, and the group
@@ -268,26 +270,30 @@ def _halves(group: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return group[middle:], group[:middle]
 
 
-def _rounds_to_come(
-    begun: Sequence[tuple[int, ...]], expected: float, waiting: list[Waiting], alone: list[float], room: int
-) -> tuple[Round, ...]:
-    """Return the groups to measure still, round after round, if each half of a group keeps KEPT of its effect.
+def _effects_of_halves(effect: float) -> tuple[float, ...]:
+    return tuple(share * effect for share in KEPT)
 
-    `expected` is the effect of each group that is `begun`; inf: unknown, then one half matters as much as any part so far.
+
+def _rounds_to_come(
+    begun: Sequence[tuple[int, ...]], expected: Sequence[float], waiting: list[Waiting], alone: list[float], room: int
+) -> tuple[Round, ...]:
+    """Return the groups to measure still, round after round, if each half of a group keeps its share (KEPT) of the effect.
+
+    `expected` are the effects of the groups that are `begun`; inf: unknown, then one half of a group matters as much as any
+    part so far.
     """
     waiting, alone, coming = list(waiting), list(alone), list[Round]()
-    groups, effect = tuple(begun), expected
-    if effect == inf and alone:
-        effect = max(alone) / KEPT
+    most = max(alone, default=inf) / KEPT[0]
+    groups, effects = tuple(begun), expected
     while True:
         coming += [groups] if groups else []
         room -= len(groups)
-        for group in groups:
+        for group, effect in zip(groups, effects, strict=True):
             if len(group) > 1:
-                heapq.heappush(waiting, (-effect, group))
-            elif expected < inf:
+                heapq.heappush(waiting, (-(most if effect == inf else effect), group))
+            elif effect < inf:
                 alone.append(effect)
         taken = _next_group(waiting, alone, room)
         if taken is None:
             return tuple(coming)
-        groups, effect = _halves(taken[1]), -taken[0] * KEPT
+        groups, effects = _halves(taken[1]), _effects_of_halves(-taken[0])

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import InitVar, dataclass, replace
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import asdict
 
 from attnctl.checks.tolerances import WHOLE_ROW
+from attnctl.commands.sources.clock import SearchClock
 from attnctl.commands.sources.parts import (
     RESTS,
     SINK,
@@ -46,29 +46,6 @@ NEUTRAL = "Write a general description of the image."  # the neutral prompt of r
 ANSWER = 64  # the default limit of tokens in an answer
 
 
-@dataclass(frozen=True)
-class ForwardCost:
-    """The seconds of a forward with a cache: a fixed time, and a time for each token of the prompt that it reads."""
-
-    fixed: float
-    each: float
-
-    def seconds_of(self, tokens: float) -> float:
-        """Return the seconds of a forward over this many tokens of the prompt."""
-        return self.fixed + self.each * tokens
-
-
-def fitted_cost(timed: Sequence[tuple[int, float]]) -> ForwardCost:
-    """Return the cost of forwards from tokens and seconds, by least squares; without a fixed time for a single length."""
-    tokens, seconds = np.array(timed, float).T  # (forwards,) each
-    each, fixed = np.polyfit(tokens, seconds, 1) if len(set(tokens)) > 1 else (1.0, 0.0)
-    if each <= 0:
-        return ForwardCost(float(seconds.mean()), 0.0)
-    if fixed <= 0:
-        return ForwardCost(0.0, float(seconds.sum() / tokens.sum()))
-    return ForwardCost(float(fixed), float(each))
-
-
 @dataclass
 class SourceSearch:
     """A prompt, its parts and its answer; `measure_all` measures part after part, `found_so_far` returns the result."""
@@ -99,8 +76,8 @@ class SourceSearch:
         self.base = self.read.log_probabilities()  # (m,)
         self.removed: dict[int, float] = {}
         self.together: float | None = None  # the change with all parts hidden, if no part changes the answer much
-        self.timed: list[tuple[int, float]] = []  # of each forward: the tokens of the prompt that it read, and seconds
-        self.in_rounds = 0  # forwards so far, in whole rounds of those that run at once
+        self.read.leaves_out()  # checks this now, outside the measured time of the first forward
+        self.clock = SearchClock(self.read.at_once)
         self.progress = SearchProgress()
         self.written: Floats | None = None  # (n_k,), how much each token writes directly to the answer
         self.notes: tuple[str, ...] = ()
@@ -138,35 +115,20 @@ class SourceSearch:
     def share_done(self, remove: bool = False) -> float:
         """Return which share of the search's time is over, 0 to 1; with `remove` that of prompts without a part is in it.
 
-        The forwards that are likely to come take the time of those before them, by the tokens that they read. Those that
-        run at once count when the last of them is finished.
+        The forwards that are likely to come take the time of those before them, by the tokens that they read.
         """
-        if not self.in_rounds:
+        if not self.clock.timed:
             return 0.0
         m = len(self.base)
-        timed = self.timed[self.read.at_once :] or self.timed  # the first of each thread is slow to start
-        cost = fitted_cost([(tokens + m, seconds) for tokens, seconds in timed])
-        left = sum(self._seconds_of_round([cost.seconds_of(tokens + m) for tokens in each]) for each in self._coming())
-        done = sum(seconds for _, seconds in self.timed[: self.in_rounds])
+        rounds = [[self._tokens_left_in(group) + m for group in groups] for groups in self.progress.coming]
+        if self._hides_all_together():
+            rounds.append([self._tokens_left_in(range(len(self.parts))) + m])
+        left = self.clock.seconds_left(rounds)
         if remove:
             coming = {group[0] for groups in self.progress.coming for group in groups if len(group) == 1}
-            whole = cost.seconds_of(len(self.tokens) + m)
-            done += len(self.removed) * whole
-            left += (len(self.progress.alone | coming) - len(self.removed)) * whole
-        return done / (done + left)
-
-    def _coming(self) -> list[list[int]]:
-        """Return how many tokens of the prompt the forwards to come read, round after round, with a round that goes on."""
-        rounds = [[self._tokens_left_in(group) for group in groups] for groups in self.progress.coming]
-        if begun := [tokens for tokens, _ in self.timed[self.in_rounds :]]:
-            rounds[0] = begun + rounds[0]
-        if self._hides_all_together():
-            rounds.append([self._tokens_left_in(range(len(self.parts)))])
-        return rounds
-
-    def _seconds_of_round(self, each: Sequence[float]) -> float:
-        """Return the seconds of a round from those of its forwards: where several run at once, the longest ends it."""
-        return max(sum(each), self.read.at_once * max(each)) if len(each) > 1 else each[0]
+            still = len(self.progress.alone | coming) - len(self.removed)
+            left += still * self.clock.cost.seconds_of(len(self.tokens) + m)
+        return self.clock.share_done(left)
 
     def _hides_all_together(self) -> bool:
         """Return whether one more forward hides all parts: no part that was measured matters much."""
@@ -196,20 +158,10 @@ class SourceSearch:
         """
 
         def changes_without(groups: Sequence[tuple[int, ...]]) -> Iterator[Floats]:
-            self.read.leaves_out()  # checks this now, outside the measured time of the first forward
-            at_once = self.read.at_once
-            starts = deque([time.perf_counter()] * at_once)  # of the forwards that are under way
             ranges = [[tokens for index in group for tokens in self.parts[index].ranges] for group in groups]
-            for count, (group, hidden) in enumerate(
-                zip(groups, self.read.log_probabilities_of(ranges), strict=True), 1
-            ):
-                end = time.perf_counter()
-                seconds = (end - starts[0]) / at_once
-                self.timed.append((self._tokens_left_in(group), seconds))
-                if count % at_once == 0 or count == len(groups):
-                    self.in_rounds = len(self.timed)
-                starts.popleft()
-                starts.append(end)
+            self.clock.begin_round(len(groups))
+            for group, hidden in zip(groups, self.read.log_probabilities_of(ranges), strict=True):
+                self.clock.end_forward(self._tokens_left_in(group) + len(self.base))
                 yield hidden - self.base  # (m,)
 
         for progress in search_parts(len(self.parts), changes_without, self.budget, self._likely()):
@@ -233,6 +185,7 @@ class SourceSearch:
         If the part is the whole prompt, nothing remains to answer: a note says so.
         """
         for count, index in enumerate(sorted(self.progress.alone), 1):
+            begun = perf_counter()
             text = prompt_without(self.model, self.prompt, self.parts[index], conversation)
             tokens = self.model.prompt_tokens(text)
             if tokens:
@@ -240,6 +193,7 @@ class SourceSearch:
                 self.removed[index] = float((shorter.log_probabilities() - self.base).sum())
             else:
                 self.notes += (f"Without {quoted_beginning(self.parts[index].name)} nothing of the prompt is left.",)
+            self.clock.seconds += perf_counter() - begun
             yield count
 
     def found_so_far(self) -> AnswerSources:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 import attnctl
 from attnctl.cli.progress import Work
+from attnctl.commands.sources.clock import SearchClock, fitted_cost
 from attnctl.commands.sources.parts import RESTS, PromptPart, search_parts
 from attnctl.commands.sources.result import (
     Answer,
@@ -29,7 +30,7 @@ from attnctl.commands.sources.result import (
     rank_agreement,
     rests_on_prompt,
 )
-from attnctl.commands.sources.search import SourceSearch, fitted_cost
+from attnctl.commands.sources.search import SourceSearch
 from attnctl.commands.sources.show import headline_of, parts_table, sources_sentences
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.chat import Conversation, Message, Prompt
@@ -291,17 +292,18 @@ def test_the_bar_of_a_search_knows_its_time_left(monkeypatch: pytest.MonkeyPatch
     search = SourceSearch.__new__(SourceSearch)
     search.parts = [PromptPart("", (places,)) for places in pairwise(BEGINS)]
     search.tokens, search.base, search.removed, search.together = [Token("")] * 449, np.zeros(64), {}, None
-    search.read, search.timed, search.in_rounds = SimpleNamespace(together=0, at_once=1), [], 0
+    search.read, search.clock = SimpleNamespace(together=0), SearchClock(1)
     clock, work, lefts = 0.0, Work("search", 0.0), []
     monkeypatch.setattr("attnctl.cli.progress.monotonic", lambda: clock)
+    monkeypatch.setattr("attnctl.commands.sources.clock.perf_counter", lambda: clock)
 
     def measure(groups: Sequence[tuple[int, ...]]) -> Iterator[np.ndarray]:
         nonlocal clock
+        search.clock.begin_round(len(groups))
         for group in groups:
             seconds, effect = FORWARDS[group]
             clock += seconds
-            search.timed.append((search._tokens_left_in(group), seconds))
-            search.in_rounds += 1
+            search.clock.end_forward(search._tokens_left_in(group) + 64)
             yield np.array([effect])
 
     for search.progress in search_parts(
@@ -322,6 +324,7 @@ def test_the_bar_of_a_search_knows_its_time_left(monkeypatch: pytest.MonkeyPatch
         ([(100, 2.0), (300, 1.0)], 1.5, 0.0),  # more tokens take no longer
         ([(100, 0.1), (300, 0.9)], 0.0, 0.0025),  # no time is below 0
         ([(100, 3.0)], 0.0, 0.03),  # a single length: by tokens
+        ([(400, 3.0), (430, 3.02)], 0.0, 6.02 / 830),  # a line through them would give a fixed time of 2.7 s
     ],
 )
 def test_the_cost_of_forwards_is_fitted(timed: list[tuple[int, float]], fixed: float, each: float) -> None:
