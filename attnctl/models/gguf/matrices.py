@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_map
 from attnctl.attention import Array
 from attnctl.checks import limits
 from attnctl.errors import AttnctlError
+from attnctl.models.gguf.ahead import begin_rows, is_worthwhile, take_rows
 from attnctl.models.gguf.tensors import StoredTensor
 from attnctl.models.gguf.weights import Rows, Turned, Weight, as_slice
 from attnctl.runtime.arrays import Floats
@@ -106,6 +107,7 @@ class _Content:
     uses: Counter[int | None] = field(default_factory=Counter)  # number of an expert, or None for all rows → products
     kept: dict[int | None, Array] = field(default_factory=dict)
     holders: list[tuple[ReferenceType[torch.nn.Module], str]] = field(default_factory=list)  # module, name of parameter
+    following: _Content | None = None  # the matrix that multiplies next, if layers run in the order of their modules
 
     def rows(self, which: Rows) -> Array:
         """Return rows as a tensor of the network's type on its device."""
@@ -161,7 +163,17 @@ class _Content:
 
     def _stays(self, key: int | None) -> bool:
         self.uses[key] += 1
-        return self.uses[key] >= self.residence.first_kept and self.residence.suffices
+        return self._is_kept_after(self.uses[key])
+
+    def _is_kept_after(self, uses: int) -> bool:
+        return uses >= self.residence.first_kept and self.residence.suffices
+
+    def begin_rows(self, begin: int, end: int) -> None:
+        """Begin to dequantise rows that are likely to multiply next, if the matrix is not one that stays then."""
+        if None in self.kept or (begin == 0 and self._is_kept_after(self.uses[None] + 1)):
+            return
+        rows = torch.empty((end - begin, *self.weight.shape[1:]), dtype=self.dtype, device=self.residence.device)
+        begin_rows(self, begin, rows, partial(self.fill, which=slice(begin, end)))
 
 
 class MappedMatrix(torch.Tensor):
@@ -249,13 +261,19 @@ def _multiplied(x: Array, content: _Content, bias: Array | None) -> Array:
         product: Array = _Product.apply(x, content)  # type: ignore[no-untyped-call]
         return product if bias is None else product + bias
     out = x.new_empty((*x.shape[:-1], content.weight.shape[0]))
-    blocks = list(row_blocks(content.weight))
-    buffer = x.new_empty(
-        (blocks[0][1], *content.weight.shape[1:]), dtype=content.dtype, device=content.residence.device
-    )
-    for begin, end in blocks:
-        rows = buffer[: end - begin]
-        content.fill(rows, slice(begin, end))
+    blocks, is_ahead, buffer = list(row_blocks(content.weight)), is_worthwhile(), None
+    for (begin, end), after in zip(blocks, [*blocks[1:], None], strict=True):
+        rows = take_rows(content, begin)
+        if rows is None:
+            if buffer is None:
+                shape = (blocks[0][1], *content.weight.shape[1:])
+                buffer = x.new_empty(shape, dtype=content.dtype, device=content.residence.device)
+            rows = buffer[: end - begin]
+            content.fill(rows, slice(begin, end))
+        if is_ahead and after is not None:
+            content.begin_rows(*after)
+        elif is_ahead and content.following is not None:
+            content.following.begin_rows(*next(row_blocks(content.following.weight)))
         out[..., begin:end] = _rows_product(x, rows, None if bias is None else bias[begin:end])
     return out
 
@@ -440,12 +458,17 @@ def expect_forwards(network: torch.nn.Module) -> None:
 
 
 def _tell_holders(network: PreTrainedModel) -> None:
-    """Tell each matrix which modules hold it."""
+    """Tell each matrix which modules hold it, and that of a linear layer which linear layer comes next."""
+    last: _Content | None = None
     for module in network.modules():
         parameters: dict[str, Any] = dict(module._parameters)
         for name, parameter in parameters.items():
             if isinstance(parameter, MappedMatrix):
                 parameter.content.holders.append((ref(module), name))
+                if isinstance(module, torch.nn.Linear):
+                    if last is not None:
+                        last.following = parameter.content
+                    last = parameter.content
 
 
 def _placed(weight: Weight, residence: Residence, dtype: torch.dtype) -> Array:

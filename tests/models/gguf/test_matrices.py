@@ -13,10 +13,11 @@ import torch
 
 from attnctl.checks import limits
 from attnctl.errors import AttnctlError
-from attnctl.models.gguf import matrices
+from attnctl.models.gguf import ahead, matrices
 from attnctl.models.gguf.matrices import MappedMatrix, empty_network, place_weights
 from attnctl.models.gguf.tensors import GgufFile
 from attnctl.models.gguf.weights import Turned, Weight
+from attnctl.runtime.arrays import one_thread
 from tests.models.gguf.test_tensors import written
 from tests.tools.pretend_cuda import pretend_cuda
 
@@ -104,6 +105,51 @@ def test_a_network_computes_what_the_dequantised_one_does(
     assert bool(stay) == bool(free), stay
     if free and family in ("untied", "mixtral"):
         assert {name for name in parts if "embed" not in name} == set(stay)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("order", "dtype"),
+    [("of modules", torch.float32), ("another", torch.float32), ("of modules", torch.bfloat16)],
+    ids=["of modules", "another", "bfloat16"],
+)
+def test_rows_are_dequantised_ahead_where_a_forward_has_one_of_several_threads(
+    family: str, order: str, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the next matrix is another one than expected: rows of it are not taken then."""
+    taken: list[bool] = []
+
+    def taking(*which: Any) -> Any:
+        rows = ahead.take_rows(*which)
+        taken.append(rows is not None)
+        return rows
+
+    monkeypatch.setattr(limits, "free_memory", lambda: 0.0)
+    monkeypatch.setattr(ahead, "worker_count", lambda: 2)
+    monkeypatch.setattr(matrices, "take_rows", taking)
+    mapped, plain = pair(tmp_path, family, dtype=dtype)
+    plain = plain.to(dtype)
+    contents = [value.content for value in mapped_parts(mapped).values()]
+    if order == "another":
+        for content, following in zip(contents, reversed(contents), strict=True):
+            content.following = following
+    off = 1e-5 if dtype == torch.float32 else 2e-2
+    with one_thread():
+        for _ in range(2):
+            torch.testing.assert_close(logits(mapped), logits(plain), atol=off, rtol=off)
+    assert 1 < sum(taken) < len(taken)
+    if order == "of modules" and family == "untied":
+        assert sum(taken) == len(taken) - 2  # all but the first of each forward
+
+
+def test_an_error_of_rows_ahead_is_raised_where_they_are_taken() -> None:
+    def fail(_: Any) -> None:
+        raise AttnctlError("damaged")
+
+    ahead.begin_rows("matrix", 0, torch.empty(1), fail)
+    with pytest.raises(AttnctlError, match="damaged"):
+        ahead.take_rows("matrix", 0)
+    assert ahead.take_rows("matrix", 0) is None
 
 
 def test_one_forward_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
