@@ -5,8 +5,8 @@ if they are installed (for losses, and for sampling): more than half of the time
 the compiler until that import is done (transformers only wants to mark functions that the compiler should leave alone).
 The other packages are reported as not installed, as on a machine without them.
 
-Where torch registers two operators of its own, it asks for the file and the line. To answer, Python resolves the path of
-every module that is imported by then. Here the frame itself answers.
+Where torch registers operators of its own, it asks for the file, the line and the module. To answer, Python resolves the
+path of every module that is imported by then. Here the frame itself answers.
 
 torch's optimizers import that compiler at their first step, and a layer norm on the meta device at its first call, to tell
 it to leave them alone. Here the stand-in answers.
@@ -34,7 +34,7 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import find_spec
 from pkgutil import resolve_name
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
 from attnctl.errors import AttnctlError
@@ -240,11 +240,12 @@ def light_torch() -> Iterator[None]:
     sys.modules[SHAPES] = stand_in = ModuleType(SHAPES)
     sys.meta_path.insert(0, _CompilerFinder)
     of_frame, inspect.getframeinfo = inspect.getframeinfo, _place_of_frame
+    of_object, inspect.getmodule = inspect.getmodule, functools.partial(_module_of, inspect.getmodule)
     try:
         with without_collections():
             yield
     finally:
-        inspect.getframeinfo = of_frame
+        inspect.getframeinfo, inspect.getmodule = of_frame, of_object
         if sys.modules.get(SHAPES) is stand_in:
             del sys.modules[SHAPES]
 
@@ -253,6 +254,13 @@ def _place_of_frame(frame: Any, context: int = 1) -> inspect.Traceback:
     """Return the file and the line of a frame, without its source."""
     code = frame.f_code
     return inspect.Traceback(code.co_filename, frame.f_lineno, code.co_name, None, None)
+
+
+def _module_of(usual: Callable[..., ModuleType | None], place: Any, *more: Any) -> ModuleType | None:
+    """Return the module of an object as `usual` does; of a frame by its name, not by its file among those of all modules."""
+    if isinstance(place, FrameType):
+        return sys.modules.get(place.f_globals.get("__name__", ""))
+    return usual(place, *more)
 
 
 class _CompilerFinder:

@@ -46,11 +46,11 @@ def test_no_garbage_is_collected_while_torch_is_imported_or_at_the_end() -> None
     code = (
         "import atexit, gc, inspect\n"
         "from attnctl.models.huggingface.hub import import_extra\n"
-        "own, passes = inspect.getframeinfo, []\n"
+        "own, passes = (inspect.getframeinfo, inspect.getmodule), []\n"
         "gc.callbacks.append(lambda phase, info: passes.append(info['generation']))\n"
         "gc.set_threshold(20_000)  # torch makes more than ten times as many objects\n"
         "import_extra('torch')\n"
-        "print(len(passes), gc.isenabled(), inspect.getframeinfo is own)\n"
+        "print(len(passes), gc.isenabled(), (inspect.getframeinfo, inspect.getmodule) == own)\n"
         "from attnctl.__main__ import main\n"
         "atexit.register(lambda: print(len(gc.get_objects()) < 1000 < gc.get_freeze_count()))\n"
         "sys.argv = ['attnctl', 'softmax', '1', '2']\n"
