@@ -152,7 +152,7 @@ class SourceSearch:
         return max(0, self._tokens_behind(group) - hidden)
 
     def measure_all(self) -> Iterator[int]:
-        """Measure the parts; yield after each forward how many were made.
+        """Measure the parts; yield after each forward how many groups of parts are measured.
 
         If no part halves the probability of the answer, one more forward hides all parts together.
         """
@@ -171,6 +171,8 @@ class SourceSearch:
         if len(changes) == len(self.parts) and all(float(values.sum()) > -RESTS for values in changes.values()):
             together = next(changes_without([tuple(range(len(self.parts)))])) if len(changes) > 1 else changes[0]
             self.together = float(together.sum())
+            if len(changes) > 1:
+                yield self.progress.measured
 
     def _likely(self) -> list[int]:
         """Return the parts by rank, in turn those that write most to the answer and those that it looks at most."""
