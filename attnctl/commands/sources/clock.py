@@ -25,9 +25,9 @@ class ForwardCost:
 
 
 def fitted_cost(timed: Sequence[tuple[int, float]]) -> ForwardCost:
-    """Return the cost of forwards from tokens and seconds, by least squares.
+    """Return the cost of forwards from the tokens and seconds of each, by least squares.
 
-    Lengths that are near each other do not tell a fixed time: it is 0 then.
+    Lengths that are near each other do not show a fixed time, which is 0 then.
     """
     tokens, seconds = np.array(timed, float).T  # (forwards,) each
     each, fixed = np.polyfit(tokens, seconds, 1) if _are_spread(timed) else (1.0, 0.0)
@@ -81,16 +81,15 @@ class SearchClock:
 
     def seconds_left(self, rounds: Sequence[Sequence[int]]) -> float:
         """Return the seconds of rounds to come, by the tokens of their forwards; the first goes on, if it has begun."""
-        cost, (forwards, seconds) = self.cost, self._before
+        cost, (forwards_before, seconds_before) = self.cost, self._before
         left = 0.0
         for place, tokens in enumerate(rounds):
             goes_on = self._left > 0 and place == 0
-            each = [seconds for _, seconds in self.timed[forwards:]] if goes_on else []
+            each = [seconds for _, seconds in self.timed[forwards_before:]] if goes_on else []
             each += map(cost.seconds_of, tokens)
-            whole = max(
-                sum(each), self._threads(len(each)) * max(each, default=0.0)
-            )  # the longest forward ends a round
-            left += max(0.0, whole - (self.seconds - seconds)) if goes_on else whole
+            longest = self._threads(len(each)) * max(each, default=0.0)  # the longest forward ends a round
+            whole = max(sum(each), longest)
+            left += max(0.0, whole - (self.seconds - seconds_before)) if goes_on else whole
         return left
 
     def share_done(self, left: float) -> float:

@@ -1,4 +1,4 @@
-"""Dequantise the rows that multiply next while others multiply, where the forward has one of several threads."""
+"""Dequantise the rows that multiply next while other rows multiply, where a forward has one of several threads."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def begin_rows(matrix: object, begin: int, rows: Array, fill: Callable[[Array], 
 
 
 def take_rows(matrix: object, begin: int) -> Array | None:
-    """Return the rows if they are those that were begun, when they are filled; else None. Raises what `fill` raised."""
+    """Wait for the rows and return them; None if other rows were begun, or none. Raises what `fill` raised."""
     begun, _thread.begun = _thread.begun, None
     if begun is None or begun.matrix is not matrix or begun.begin != begin:
         return None
