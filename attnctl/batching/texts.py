@@ -506,7 +506,7 @@ def _of_text(where: str, text: str, name: str | int | None = None) -> Item:
 
 def _in_utf8(item: Item) -> Item:
     r"""Return the item; if a text of it is not UTF-8, this is its error, and the bytes are shown as \xe9."""
-    texts = {name: getattr(item, name) for name in TEXT_FIELDS}
+    texts = {name: text for name in TEXT_FIELDS if (text := getattr(item, name)) is not None}
     readable = {name: shown for name, text in texts.items() if (shown := _readable(text)) != text}
     if not readable:
         return item

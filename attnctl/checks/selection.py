@@ -45,9 +45,9 @@ def selected_indices(
     `noun` names the things that are counted, `of` names their owner. Raises UsageError if an index does not exist; the
     error names the `option`, by default `noun`.
     """
-    option, exist = option or noun, f"{of} has {spoken_range(noun, count)}"
     if selection is None or (isinstance(selection, str) and selection.strip() == "all"):
         return None
+    option, exist = option or noun, f"{of} has {spoken_range(noun, count)}"
     indices: list[int] = []
     if isinstance(selection, str):
         for item in selection.split(","):

@@ -19,7 +19,7 @@ from attnctl.layer.computed import ComputedLayer
 from attnctl.readings.questions.positions import TEXT, Positions, PositionsReading
 from attnctl.readings.trace_reading import TraceReading
 from attnctl.source.model import Model
-from attnctl.source.reading import KeptReading, LaggingReading, Reading, Result, Say
+from attnctl.source.reading import KeptReading, Reading, Result, Say, lagging
 from attnctl.source.sources import OverviewSource, Source, TextSource
 from attnctl.text import counted, number_list, visible_text
 from attnctl.text.tokens import Token, dropped_letters
@@ -144,7 +144,7 @@ class ChangedReading(Generic[Result]):
         self._last = None if self.predicts else max(self._layers, default=None)
         self._layers_read: set[int] = set()
         self.behind: OneBehind[tuple[LayerAttention, int]] | None = None
-        self._lagging = reading if prepared.values_measure is None and isinstance(reading, LaggingReading) else None
+        self._lagging = lagging(reading) if prepared.values_measure is None else None
         # the shell's runner stores layers, which other questions read
         if self._lagging is not None and isinstance(source, TextSource) and source.runner is None:
             from attnctl.runtime.one_behind import OneBehind

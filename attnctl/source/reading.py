@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
 
 from attnctl.layer import LayerAttention
 
@@ -48,3 +49,13 @@ class LaggingReading(Protocol):
 
     def may_lag(self, layer: LayerAttention, /) -> bool:
         """Return whether to `take` the layer asks nothing of the model, and builds no steps with which it would go on."""
+
+
+def lagging(reading: Reading[Any]) -> LaggingReading | None:
+    """Return the reading if it may lag behind the model, else None."""
+    return cast("LaggingReading", reading) if _may_lag(type(reading)) else None
+
+
+@cache  # a question to a protocol takes as long as a tenth of a short text
+def _may_lag(kind: type) -> bool:
+    return issubclass(kind, LaggingReading)

@@ -43,6 +43,7 @@ _NATURES = {
     "matrix": Nature(is_given=True),
     "module": Nature(knows_layers=False),
 }
+_OTHER = Nature()
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class ModelInfo:
     @property
     def nature(self) -> Nature:
         """Return what follows from the kind: nothing else asks for the kind of a model whose numbers are stored."""
-        return _NATURES.get(self.kind, Nature())
+        return _NATURES.get(self.kind, _OTHER)
 
     @property
     def origin(self) -> str:
