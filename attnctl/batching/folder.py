@@ -328,6 +328,7 @@ class Folder:
                     self._write_shared(shared.take(result.item.number, result.outputs[shared.form]))
             if self._size > 1 and (result.item.number + 1) % self._size == 0:
                 self._end_group()
+        self._write_lines()
         if self._size == 1:
             self._commit()
 
@@ -359,8 +360,8 @@ class Folder:
                 name = f"{item.file_stem}.{form}"
                 files.append(self._write_file(name, result.outputs[form]))
         if self._lines is not None and "json" in result.outputs:
-            files.append(self._entry_of(LINES, result.outputs["json"], self._lines.end))
-            self._lines.append_bytes(result.outputs["json"])
+            place = self._lines.add_bytes(result.outputs["json"])
+            files.append(self._entry_of(LINES, result.outputs["json"], place))
         return ManifestLine(
             number=item.number,
             id=item.id,
@@ -386,7 +387,8 @@ class Folder:
 
     def _entry_of(self, name: str, data: bytes, offset: int | None = None) -> ManifestFile:
         """Return the entry of a file of this run, or of the part of it that begins at `offset`."""
-        self.damaged |= {name: True} if name in self.damaged else {}
+        if name in self.damaged:
+            self.damaged[name] = True
         return ManifestFile(file=name, offset=offset, bytes=len(data), sha256=sha256(data).hexdigest())
 
     def _write_shared(self, files: Iterable[tuple[str, bytes]]) -> None:
@@ -400,9 +402,14 @@ class Folder:
         self._commit()
         self._group_files = []
 
+    def _write_lines(self) -> None:
+        if self._lines is not None:
+            self._lines.write_added()
+
     def _commit(self) -> None:
         """Write the lines of the current items, after their files."""
         if self._group:
+            self._write_lines()
             self._manifest.append_bytes(b"".join(sealed_line(entry, self._key) for entry in self._group))
             numbers = [entry.number for entry in self._group]
             self._is_in_order &= numbers == sorted(numbers) and numbers[0] > self._last

@@ -154,6 +154,21 @@ class AppendedFile:
         self.path = path
         self.file = open_to_append(path)
         self.end = self.file.seek(0, os.SEEK_END)
+        self._waiting: list[bytes] = []  # of this many bytes, not written yet
+        self._bytes_waiting = 0
+
+    def add_bytes(self, data: bytes) -> int:
+        """Keep `data` until `write_added`: one write for many texts. Return the place that it will have in the file."""
+        place = self.end + self._bytes_waiting
+        self._waiting.append(data)
+        self._bytes_waiting += len(data)
+        return place
+
+    def write_added(self) -> None:
+        """Write what was added, or nothing. Raises AttnctlError if the disk is full or the file was removed."""
+        waiting, self._waiting, self._bytes_waiting = self._waiting, [], 0
+        if waiting:
+            self.append_bytes(b"".join(waiting))
 
     def append_bytes(self, data: bytes) -> None:
         """Write all of `data`, or nothing. Raises AttnctlError if the disk is full or the file was removed."""
