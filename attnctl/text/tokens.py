@@ -57,6 +57,7 @@ class Token:
 
 
 Tokenize = Callable[[str], tuple[Token, ...]]
+Span = tuple[int, int]
 
 PADDING = "padding-"  # the names of patches that contain only padding of a picture begin so
 WHOLE = "whole-"  # the names of tokens of the small view of a whole picture, beside its tiles, begin so
@@ -81,15 +82,20 @@ def split_characters(text: str) -> tuple[Token, ...]:
     return _numbered_tokens(text, _clusters(text, kinds) if any(kinds.values()) else singly)
 
 
-def _numbered_tokens(text: str, spans: Iterable[tuple[int, int]]) -> tuple[Token, ...]:
-    """Return the tokens at these spans; without a vocabulary, ids number the distinct tokens of the text.
+def _numbered_tokens(text: str, spans: Iterable[Span]) -> tuple[Token, ...]:
+    """Return the tokens at these spans; without a vocabulary, ids number the distinct tokens of the text."""
+    ids: dict[str, int] = {}
+    return tuple(
+        Token(text[start:end], ids.setdefault(text[start:end], len(ids)), start, end)
+        for start, end in counted_spans(spans)
+    )
 
-    Raises AttnctlError if there are more than limits.TEXT_TOKENS, before they fill the memory.
-    """
+
+def counted_spans(spans: Iterable[Span]) -> list[Span]:
+    """Return spans as a list. Raises AttnctlError for more than limits.TEXT_TOKENS, before they fill the memory."""
     places = list(islice(spans, limits.TEXT_TOKENS + 1))
     check_token_count(len(places))
-    ids: dict[str, int] = {}
-    return tuple(Token(text[start:end], ids.setdefault(text[start:end], len(ids)), start, end) for start, end in places)
+    return places
 
 
 def check_token_count(count: int, text: str | None = None) -> None:
@@ -397,7 +403,6 @@ def checked_text(text: str) -> str:
     return text
 
 
-Span = tuple[int, int]
 Place = Span | None  # None: the tokenizer gives no place
 
 # a blank to fill in ("____", "[MASK]"), a number with its points, a word with its apostrophes, or one other sign

@@ -18,6 +18,7 @@ from attnctl.attention import Array, Call
 from attnctl.checks.model_options import RANGES, USUAL_THETA
 from attnctl.checks.selection import find_token
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.formats.arrays import GivenRows
 from attnctl.layer import CHECKED, LayerAttention, LayerTrace
 from attnctl.layer.computed import ComputedLayer, Forward
 from attnctl.runtime.arrays import LONG, Floats, as_numpy, device_for_length, place_array
@@ -55,7 +56,7 @@ class EqualLengths:
 
     def weights(self, texts: Sequence[tuple[Token, ...]], take: Callable[[int, Array], None]) -> None:
         """Call `take` with each layer and its weights (texts, heads, n, n): no text is padded."""
-        x: Array = np.stack([self.model.input_rows(tokens) for tokens in texts])  # (texts, n, d_model)
+        x: Array = self.model.input_rows_of_texts(texts)  # (texts, n, d_model)
         for number, parameters in enumerate(self.model.layers):
             layer = self.model.layer_attention(number, x, parameters, parameters)
             take(number, layer.all_weights())
@@ -73,9 +74,8 @@ def run_together(
 
     The layers have their weights and the arrays of these `fields` (None: all).
     """
-    rows = [model.input_rows(tokens) for tokens in texts]  # (n, d_model) each
-    runs = [model.begin_run("", tokens, x) for tokens, x in zip(texts, rows, strict=True)]
-    x: Array = np.stack(rows)  # (texts, n, d_model)
+    x: Array = model.input_rows_of_texts(texts)  # (texts, n, d_model)
+    runs = [model.begin_run("", tokens, rows) for tokens, rows in zip(texts, x, strict=True)]
     finished: set[int] = set()  # the texts whose visitors are done
     for number, parameters in enumerate(model.layers):
         layer = model.layer_attention(number, x, parameters, parameters)
@@ -250,8 +250,8 @@ class Stack(TextModel):
     """Layers of self-attention with nothing between them: small enough to follow every number by hand.
 
     `layers` holds each layer's parameters by name (W_Q (heads, d_model, d_k), …, W_O (heads · d_v, d_out)); a layer
-    without W_Q uses its input as queries, keys and values. `embed` returns the rows of tokens. `residual`: each layer's
-    output is added to its input.
+    without W_Q uses its input as queries, keys and values. `embed` returns the rows of tokens, each of its token alone, or
+    is a GivenRows. `residual`: each layer's output is added to its input.
     """
 
     info: ModelInfo
@@ -402,8 +402,23 @@ class Stack(TextModel):
 
         Raises AttnctlError if the text is longer than the learned positions.
         """
-        x = self.embed(tokens)  # (n, d_model)
-        n, d_model = x.shape
+        return self._with_positions(self.embed(tokens))  # (n, d_model)
+
+    def input_rows_of_texts(self, texts: Sequence[Sequence[Token]]) -> Floats:
+        """Return the input of the first layer for texts of the same length → (texts, n, d_model).
+
+        Raises AttnctlError if they are longer than the learned positions.
+        """
+        if isinstance(self.embed, GivenRows):  # which are the rows of one text
+            embedded: Floats = np.stack([self.embed(tokens) for tokens in texts])  # (texts, n, d_model)
+        else:
+            rows = self.embed([token for tokens in texts for token in tokens])  # (texts · n, d_model)
+            embedded = rows.reshape(len(texts), -1, rows.shape[1])  # (texts, n, d_model)
+        return self._with_positions(embedded)
+
+    def _with_positions(self, x: Floats) -> Floats:
+        """Return embeddings (…, n, d_model) with positions, if they are added."""
+        n, d_model = x.shape[-2:]
         if self.positions is not None:
             if n > len(self.positions):
                 raise AttnctlError(

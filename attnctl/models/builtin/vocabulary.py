@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from attnctl.errors import AttnctlError
 from attnctl.text import plain_letters
-from attnctl.text.tokens import BLANKS, Token, Tokenize, is_blank
+from attnctl.text.tokens import BLANKS, Token, Tokenize, counted_spans, is_blank, split_words, word_spans
 
 NAME, NUMBER, WORD = "[Name]", "[0]", "[word]"
 # the shapes of endings; a longer ending stands before a shorter one that it ends with
@@ -152,16 +152,23 @@ def vocabulary_tokenizer(split: Tokenize, ids: Mapping[str, int], unknown_word: 
             raise AttnctlError(f"{word!r} is not in the vocabulary of {path}, and it names no unknown token")
         return read_as, False, shape != NUMBER or read_as == unknown
 
+    def pieces_of(text: str) -> Iterator[tuple[str, int | None, int | None, bool]]:
+        """Yield the words of a text, where they begin and end, and whether they are special."""
+        has_clitics = "'" in text or "’" in text
+        if split is split_words and not has_clitics:  # no tokens are made that have no ids yet
+            return ((text[start:end], start, end, False) for start, end in counted_spans(word_spans(text)))
+        words = split(text)
+        parts = in_parts(words, ids) if has_clitics else words
+        return ((token.text, token.start, token.end, token.special) for token in parts)
+
     remembered = lru_cache(maxsize=WORDS_REMEMBERED)(read_word)
 
     def look_up(text: str) -> tuple[Token, ...]:
         first, result = True, []
-        words = split(text)
-        for token in in_parts(words, ids) if "'" in text or "’" in text else words:
-            word = token.text
+        for word, start, end, special in pieces_of(text):
             read = remembered if len(word) <= LONGEST_REMEMBERED else read_word
             read_as, is_mark, lacking = read(word, first)
-            result.append(Token(word, read_as, token.start, token.end, is_mark or token.special, lacking))
+            result.append(Token(word, read_as, start, end, is_mark or special, lacking))
             first = word in ENDS
         return tuple(result)
 

@@ -254,7 +254,11 @@ def test_a_text_that_wants_no_more_leaves_the_others_running() -> None:
 
 def test_numbers_too_large_are_refused_of_their_own_text_alone() -> None:
     plain: Any = open_model("demo")
-    model = replace(plain, embed=lambda tokens: plain.embed(tokens) * (1e30 if tokens[0].text == "Tom" else 1.0))
+
+    def embed(tokens: Any) -> Any:
+        return plain.embed(tokens) * np.array([[1e30 if token.text == "Tom" else 1.0] for token in tokens], np.float32)
+
+    model = replace(plain, embed=embed)
     sources = [TextSource(model, text) for text in ("Alice eats pizza", "Tom likes Alice", "Zara eats pizza")]
     together = [ChangedReading(Prepared(source), TraceReading()) for source in sources]
     refused: list[int] = []

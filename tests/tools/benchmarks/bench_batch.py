@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import cProfile
 import io
+import os
 import random
+import subprocess
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,7 @@ from tests.tools.benchmarks.measuring import (
     in_turn,
     linear_rate,
     linear_weights,
+    python,
     seconds_of,
 )
 
@@ -95,6 +100,38 @@ def traces() -> Iterator[Row]:
         for what, steps, least in (("--steps weights", ("weights",), 4000), ("every step", None, None)):
             best = min(seconds_of(lambda steps=steps: write(str(file), steps)) for _ in range(3))
             yield Row(f"batch, demo, JSON of {what}", "one core", 4000 / best, "a second", least=least)
+
+
+EARLIER = "2103bd1f"  # the last commit in which a batch had a path of its own through a model
+
+
+def write_weights(build: Path, file: Path) -> None:
+    """Let the attnctl of a folder write the weights of a file of texts."""
+    with tempfile.TemporaryDirectory() as out:
+        options = "--steps", "weights", "--format", "json", "--jobs", "1", "-o", out
+        python("-P", "-m", "attnctl", "batch", file, *options, PYTHONPATH=str(build))()
+
+
+@benchmark(quick=False)
+def earlier_build() -> Iterator[Row]:
+    """Yield JSON of the weights against an earlier build: whole commands in turn, by the processor; none without git."""
+    repository = Path(__file__).parents[3]
+    archive = subprocess.run(
+        ["git", "-C", str(repository), "archive", EARLIER, "attnctl"], capture_output=True, check=False
+    ).stdout
+    if not archive:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            files.extractall(folder, filter="data")
+        by_length = [texts(2000, words) for words in range(3, 10)]
+        mixed = [text for several in zip(*by_length, strict=True) for text in several]
+        for what, lines, least in (("3 to 9 words", mixed, 2), ("5 words each", texts(14_000, 5), None)):
+            file = Path(folder, "in.txt")
+            file.write_text("\n".join(lines))
+            ours, theirs = (partial(write_weights, build, file) for build in (repository, Path(folder)))
+            pair = in_turn(ours, theirs, 5, lambda: sum(os.times()[2:4]))
+            yield pair.row_of_speed(f"batch, demo, JSON of --steps weights, {what}", f"commit {EARLIER}", least=least)
 
 
 def mixed_texts() -> list[str]:
