@@ -248,10 +248,14 @@ def _text_stamp(text: str, size: float, dpi: float, family: tuple[str, ...], **h
     extent = label.get_window_extent(easel.get_renderer())
     x, y = (2 - math.floor(low) for low in (extent.x0, extent.y0))
     sides = math.ceil(extent.width) + 5, math.ceil(extent.height) + 5
-    agg, paper = _agg(*sides, dpi), Canvas(*sides[::-1], dpi)
+    agg, paper = easel.get_renderer(), Canvas(*sides[::-1], dpi)  # which has the measures of the text already
+    if sides[0] > agg.width or sides[1] > agg.height:
+        agg = _agg(*sides, dpi)
     label.set_position((x, y))
     label.draw(agg)
-    rgba = np.asarray(agg.buffer_rgba())  # (height, width, 4)
+    drawn = np.asarray(agg.buffer_rgba())[int(agg.height) - sides[1] :, : sides[0]]  # Agg counts from the bottom
+    rgba = drawn.copy()  # (height, width, 4)
+    drawn[...] = 255, 255, 255, 0  # Agg's empty ground, for the next text
     paper.agg.draw_image(paper.agg.new_gc(), 0, 0, rgba[::-1])  # Agg begins at the last line
     rows, columns = (np.flatnonzero(rgba[..., 3].any(axis)) for axis in (1, 0))  # with ink
     if not len(rows):
