@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from attnctl.checks import limits
 from attnctl.checks.argument_types import Types, naming_options
-from attnctl.errors import UsageError
+from attnctl.errors import UsageError, option_name
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -106,6 +106,30 @@ def model_arguments(options: OptionValues) -> OptionValues:
     arguments.pop("model", None)
     arguments["truncate"] = arguments.get("truncate") or None
     return {name: value for name, value in (arguments | {"scale": scale}).items() if value is not None}
+
+
+def options_of_opener(chosen: OptionValues, opener: str, model: str) -> OptionValues:
+    """Return the options that a function of this name takes, without those that ask for what the `model` is anyway.
+
+    Raises UsageError for an option that such a model cannot have.
+    """
+    is_checkpoint, is_function = opener == "open_checkpoint", opener == "open_function"
+    needless = set[str]()
+    if not is_checkpoint and chosen.get("bos") is False:  # others begin with no token of their own
+        needless.add("bos")
+    if not (is_checkpoint or is_function) and chosen.get("dtype") in ("auto", "float32"):  # built-in models compute so
+        needless.add("dtype")
+    taken = {"name"}
+    if is_checkpoint:
+        taken |= CHECKPOINT_OPTIONS
+    elif not is_function:
+        taken |= chosen.keys() - CHECKPOINT_OPTIONS | {"device", "tokenizer"}
+    kept = {option: value for option, value in chosen.items() if option not in needless}
+    for option in kept:
+        if option not in taken:
+            why = f"cannot be combined with {option_name('model', model)}{instead_of(option)}"
+            raise UsageError(why, option=option)
+    return kept
 
 
 def instead_of(option: str) -> str:

@@ -53,7 +53,7 @@ PICTURE_FORMATS = {
         PictureFormat("svg", "figure", "attnctl.render.figure.saving:svg_bytes"),
         PictureFormat("pdf", "figure", "attnctl.render.figure.saving:pdf_bytes"),
         PictureFormat("gif", "frames", "attnctl.render.figure.raster:moving_picture"),
-        PictureFormat("html", "page", "attnctl.render.page:page_html"),
+        PictureFormat("html", "page", "attnctl.render.page.trace_page:page_html"),
     )
 }
 

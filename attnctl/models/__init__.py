@@ -26,11 +26,10 @@ from attnctl.checks.argument_types import (
     require_type,
 )
 from attnctl.checks.model_options import (
-    CHECKPOINT_OPTIONS,
     OPTION_TYPES,
     RANGES,
     ModelOptions,
-    instead_of,
+    options_of_opener,
     with_model_options,
 )
 from attnctl.checks.own_functions import names_function
@@ -114,18 +113,7 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
     for option in chosen.keys() & RANGES.keys():
         RANGES[option].check_value(option, chosen[option])
     opener = getattr(import_module(module), attribute)
-    checkpoint = attribute == "open_checkpoint"
-    both = {"device", "tokenizer"}
-    foreign = chosen.keys() - CHECKPOINT_OPTIONS - {"name"} if checkpoint else CHECKPOINT_OPTIONS - both
-    if not checkpoint and chosen.get("bos") is False:
-        del chosen["bos"]  # built-in models begin with no token of their own
-    if not checkpoint and attribute != "open_function" and chosen.get("dtype") in ("auto", "float32"):
-        del chosen["dtype"]  # built-in models compute in float32
-    foreign = chosen.keys() - {"name"} if attribute == "open_function" else foreign
-    for option in chosen:
-        if option in foreign:
-            why = f"cannot be combined with {option_name('model', name)}{instead_of(option)}"
-            raise UsageError(why, option=option)
+    chosen = options_of_opener(chosen, attribute, name)
     with about_value(name):
         model: Model = opener(**chosen)
     if predict is not None:

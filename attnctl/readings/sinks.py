@@ -15,7 +15,7 @@ import numpy as np
 from attnctl.errors import option_name
 from attnctl.layer import LayerTrace
 from attnctl.readings.head_statistics import SINK_MASS
-from attnctl.readings.trace_reading import heads_text, other_special, parked_sentence
+from attnctl.readings.parked_attention import heads_text, other_special, parked_sentence
 from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import percent, visible_text
 from attnctl.text.tokens import Token

@@ -230,7 +230,7 @@ class Trace(HoldsSubject):
 
     def _repr_html_(self) -> str:
         """Return the page of this trace for a notebook."""
-        page: str = resolve_name("attnctl.render.page:page_in_frame")(self)
+        page: str = resolve_name("attnctl.render.page.trace_page:page_in_frame")(self)
         return page
 
 

@@ -19,7 +19,7 @@ from attnctl.layer.computed import ComputedLayer
 from attnctl.measures import joins_heads, measure_named, measure_names, needs_of
 from attnctl.measures.value_norm import value_lengths
 from attnctl.models import attend, open_model
-from attnctl.readings.trace_reading import sink_sentence
+from attnctl.readings.parked_attention import sink_sentence
 from attnctl.source import Changes, TextSource, TraceSource, prepare, record_trace
 from attnctl.source.zoom import read_heatmap
 from attnctl.text.tokens import Token

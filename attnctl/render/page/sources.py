@@ -16,8 +16,8 @@ from attnctl.readings.overview import LongRow, Overview
 from attnctl.readings.picture_heat import query_of_picture
 from attnctl.readings.questions.headline import headline
 from attnctl.readings.rows import ExactBlock
-from attnctl.render.page import page_html
 from attnctl.render.page.packing import opening_of
+from attnctl.render.page.trace_page import page_html
 from attnctl.source import NO_CHANGES, Changes, OverviewSource, Say, Source, TextSource, prepare
 from attnctl.source.links import survey_text
 from attnctl.text import Document, counted

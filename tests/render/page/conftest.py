@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode
 import numpy as np
 import pytest
 
-from attnctl.render.page import page_html
+from attnctl.render.page.trace_page import page_html
 from attnctl.trace import Trace
 from tests.conftest import Run
 

@@ -20,8 +20,8 @@ from attnctl.layer import LayerTrace
 from attnctl.models import open_model
 from attnctl.readings.comparison import compare_traces
 from attnctl.render import forms
-from attnctl.render.page import NAME_LETTERS, page_html, trace_names
 from attnctl.render.page.packing import coded_levels
+from attnctl.render.page.trace_page import NAME_LETTERS, page_html, trace_names
 from attnctl.source import TextSource, prepare, record_trace
 from attnctl.source.links import survey_text
 from attnctl.text import in_a_cell

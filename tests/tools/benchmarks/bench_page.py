@@ -16,7 +16,7 @@ def page() -> Iterator[Row]:
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 
-    from attnctl.render.page import page_html
+    from attnctl.render.page.trace_page import page_html
     from tests.render.page.conftest import FLAGS, Tab
     from tests.render.page.test_page import large
 
