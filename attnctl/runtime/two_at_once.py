@@ -16,7 +16,14 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+_working = set[int]()  # the threads that work at once with another one
 BEGUN = 3  # items that are begun and not yet yielded: two in work, and one that is finished, or waits for a thread
+
+
+def works_beside(thread: int) -> bool:
+    """Return whether the calling thread and another one, by its identifier, work at once, each on an item of its own."""
+    own = threading.get_ident()
+    return own != thread and {own, thread} <= _working
 
 
 def two_at_once(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
@@ -37,6 +44,7 @@ def two_at_once(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
 
     def begin_thread() -> None:
         threads.add(threading.current_thread())
+        _working.add(threading.get_ident())
         torch.set_num_threads(every // 2)  # of the calling thread
 
     def end_early(*_: object) -> None:
@@ -48,6 +56,7 @@ def two_at_once(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
         pool.shutdown(cancel_futures=True)
         for thread in tuple(threads):  # one that an interrupt caught while it started is not known to the pool
             thread.join()
+            _working.discard(thread.ident or 0)
 
     def do(item: Item) -> Result:
         end_early()

@@ -42,6 +42,7 @@ from attnctl.models.huggingface.attention_sites import (
 )
 from attnctl.models.huggingface.blockwise_modules import OWN_CODE, attends_in_blocks, hear_module
 from attnctl.runtime.shared_changes import LOCK, is_held, shared_change
+from attnctl.runtime.two_at_once import works_beside
 from attnctl.trace.run import StopForward
 
 if TYPE_CHECKING:
@@ -263,9 +264,13 @@ _sessions: list[WatchSession] = []
 
 
 def _sessions_of(module: Module) -> list[WatchSession]:
-    """Return the sessions of this thread that watch this module; if it has no such session, the sessions of all threads."""
+    """Return the sessions of this thread that watch this module; if it has no such session, the sessions of all threads.
+
+    A thread that works beside another one has forwards of its own: the other's sessions do not change them.
+    """
     watching = [session for session in list(_sessions) if id(module) in session.sites]
-    return [session for session in watching if session.thread == threading.get_ident()] or watching
+    own = [session for session in watching if session.thread == threading.get_ident()]
+    return own or [session for session in watching if not works_beside(session.thread)]
 
 
 def watching() -> AbstractContextManager[None]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -94,6 +95,30 @@ def test_prompts_without_a_part_are_those_of_one_thread(
     forwards = read.forwards
     measured = on_two_threads(lambda: [shares.tolist() for shares in read.log_probabilities_of(groups)], monkeypatch)
     assert measured == alone and read.forwards == forwards + len(groups)
+
+
+def test_a_prompt_that_is_masked_changes_no_forward_beside_it(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part that ends the prompt is masked, the others are left out of it, in the other thread at the same time."""
+    model: Any = open_model(shelf("llama"))
+    network = model.network.float()
+    tokens = model.prompt_tokens("at eat will pizza at eat will")
+    read = model.read_prompt(tokens, "", answer=[5, 6])
+    ids = [*(token.id for token in tokens), 5, 6]
+    parts = [(start, start + 2) for start in range(len(tokens) - 2)]
+    last = (len(tokens) - 1, len(tokens))
+    expected = []
+    for start, end in parts:  # the network alone, without a part of its input
+        kept = [place for place in range(len(ids)) if not start <= place < end]
+        inputs = {"input_ids": torch.tensor([[ids[place] for place in kept]]), "position_ids": torch.tensor([kept])}
+        with torch.inference_mode():
+            shares = network(**inputs).logits[0, -3:-1].log_softmax(-1)  # (2, vocabulary)
+        expected.append([shares[0, 5].item(), shares[1, 6].item()])
+    groups = [[part] for part in parts for part in (last, part)]
+    for _ in range(20):
+        measured = on_two_threads(
+            lambda: [shares.tolist() for shares in read.log_probabilities_of(groups)], monkeypatch
+        )
+        np.testing.assert_allclose(measured[1::2], expected, rtol=0, atol=1e-5)
 
 
 def test_a_network_whose_weights_come_and_go_runs_once_at_a_time(shelf: Shelf) -> None:
