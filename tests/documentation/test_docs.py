@@ -147,6 +147,23 @@ def test_the_engine_has_at_most_22_concepts_each_with_its_file() -> None:
         assert re.search(rf"^(class|def) {name}\b", (ROOT / path).read_text(), re.MULTILINE), (name, path)
 
 
+def test_the_page_of_the_architecture_names_places_that_exist() -> None:
+    """Each name before "in FILE" is defined there, and each file beside another one stands in its folder."""
+    table = (ROOT / "attnctl/docs/architecture.md").read_text().partition("## Where is")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| [^|]+ \| (.+) \|$", table, re.MULTILINE)[2:]  # below the head
+    assert len(rows) > 40
+    for row in rows:
+        paths = [ROOT / path for path in re.findall(r"`(attnctl/[\w/.-]+)`", row)]
+        assert all(path.exists() for path in paths), row
+        for name in set(re.findall(r"`(\w+\.py)`", row)) - {"result.py"}:  # of each command
+            assert any((path if path.is_dir() else path.parent).joinpath(name).is_file() for path in paths), (name, row)
+        for names, path in re.findall(r"((?:`[\w.]+`(?:,? and |, )?)+)(?: in|:) `(attnctl/[\w/]+\.py)`", row):
+            text = (ROOT / path).read_text()
+            for name in re.findall(r"`([\w.]+)`", names):
+                last = name.rpartition(".")[2]
+                assert re.search(rf"^ *(?:class |def )?{last}\b[ :=(]", text, re.MULTILINE), (name, path)
+
+
 FILES_OF_A_RUN = """
 import os, sys
 seen = set()
