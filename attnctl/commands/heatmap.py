@@ -330,7 +330,7 @@ def _read_cells(
     """
     from attnctl.cli import LESS_HEADS, check_memory_of_heads, notes_on_table
     from attnctl.readings import OverviewReading
-    from attnctl.source import cells_to_read
+    from attnctl.source import cells_to_read, zoom_on_sound
 
     grid = cells_to_read(prepared, zoom, room, each_token=each_token)
     check_memory_of_heads(prepared.source)
@@ -340,6 +340,10 @@ def _read_cells(
         cells: Overview = prepared.read(OverviewReading(grid), tick)
     every = bare or not cells.model.nature.is_built_in
     say_unknown(cells.tokens, cells.key_axis, notes=cells.notes, every=every)
+    if options := zoom_on_sound(prepared, zoom):
+        say_note(
+            f"{' '.join(options)} {'show' if len(options) > 1 else 'shows'} the sound without the silence behind it"
+        )
     return cells
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import shlex
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, compress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -156,6 +157,27 @@ def check_no_bare_weights(document: object, source: str) -> None:
 def _literal(path: Path) -> str:
     """Return a path as Python writes it, in double quotes: the whole script is in single quotes."""
     return json.dumps(str(path), ensure_ascii=False)
+
+
+class SchemaAlone(TypedDict):
+    """What is read of a JSON document to know whose it is."""
+
+    schema: str
+
+
+def schema_in(data: bytes) -> str | None:
+    """Return the schema of a JSON document of attnctl, of the first where each line is one; None for any other bytes."""
+    text = data.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not text.startswith(b"{") or b'"schema"' not in text:
+        return None
+    if begins := re.match(rb'\{\s*"schema"\s*:\s*"(attnctl\.[\w-]+/\d+)"', text):
+        return begins[1].decode()
+    import msgspec
+
+    with suppress(msgspec.DecodeError, RecursionError):  # another program may have sorted the keys
+        schema = msgspec.json.decode(text, type=SchemaAlone)["schema"]
+        return schema if re.fullmatch(r"attnctl\.[\w-]+/\d+", schema) else None
+    return None
 
 
 def names_in_npz(data: bytes) -> set[str]:

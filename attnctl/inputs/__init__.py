@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from attnctl.checks import limits
 from attnctl.errors import AttnctlError, UsageError, about_value, option_name
 from attnctl.formats.arrays import START_BYTES, begins_as_matrix, is_table
-from attnctl.formats.validation import PICKLES, check_unpickled
+from attnctl.formats.validation import PICKLES, check_unpickled, schema_in
 from attnctl.models import answering_model, names_model
 from attnctl.models.gguf.files import begins_as_gguf
 from attnctl.models.gguf.ollama import SCHEME
@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 MAPPED_BYTES = 64 << 20  # a larger .npy file is read in blocks of rows
 
 TRACES, MATRICES = (".json", ".jsonl", ".npz"), (".npy", ".npz", ".csv", ".tsv", ".parquet")
+
+# documents that stand in place of a text: what each is, and the command that reads it
+READ = {
+    "trace": ("a trace", "attnctl explain {} reads it"),
+    "overview": ("an overview", "attnctl heatmap {} reads it (of one query: explain)"),
+}
 
 UNREAD = (".h5", ".hdf5", ".keras", ".msgpack", ".onnx", ".mat", ".feather", ".arrow", ".xlsx")  # binary, of others
 
@@ -123,13 +129,13 @@ def text_of(text: str | None, file: str | None) -> str:
     if file is not None:
         if text is not None:
             raise UsageError(f"give the text, or {option_name('file')}, not both")
-        return files.decode_text(files.read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
+        return _text_in(file)
     if text is None and files.standard_input_is_piped():
         text = "-"
     if text is None:
         raise UsageError(f"there is no text: give it in quotes, as {option_name('file', 'FILE')}, or in a pipe")
     if text == "-":
-        return files.decode_text(files.read_bytes("-", limits.TEXT_BYTES), "standard input")
+        return _text_in("-")
     if names_picture(text) or names_sound(text):  # the model reads the file
         return text
     check_no_file(text)
@@ -138,6 +144,32 @@ def text_of(text: str | None, file: str | None) -> str:
     except UnicodeEncodeError:
         raise AttnctlError("the text is not UTF-8") from None
     return text
+
+
+def _text_in(file: str) -> str:
+    """Return the text in a file, or from standard input for "-". Raises UsageError if it is what attnctl itself wrote."""
+    if file == "-":
+        return files.decode_text(files.read_standard_input(partial(_text_bytes, "-")), "standard input")
+    # the start alone, since a trace may be larger than any text
+    with files.open_regular(file) as opened, files.said_plainly("read", file):
+        if opened.seekable():  # what is read from a pipe is gone
+            _text_bytes(file, opened.read(START_BYTES))
+    data = files.read_bytes(file, limits.TEXT_BYTES)
+    _text_bytes(file, data)
+    return files.decode_text(data, file)
+
+
+def _text_bytes(file: str, data: bytes) -> int:
+    """Return how many bytes a file of text may have. Raises UsageError for numbers, or a document of attnctl."""
+    schema = schema_in(data)
+    where, name = ("standard input" if file == "-" else file), (schema or "").removeprefix("attnctl.").partition("/")[0]
+    if schema is not None and name not in READ:
+        raise UsageError(f"{where} is a document of attnctl ({schema}), not a text: attnctl.load reads it in Python")
+    # a .docx file is a zip archive too
+    if name or data.startswith(b"\x93NUMPY") or (data.startswith(b"PK\x03\x04") and b".npy" in data[:200]):
+        what, advice = READ[name] if name else ("a file of numbers", READ["trace"][1])
+        raise UsageError(f"{where} is {what}, not a text: {advice.format(for_pasting(file))}")
+    return limits.TEXT_BYTES
 
 
 # suffixes by which a word without spaces is a file name, not a text
@@ -370,6 +402,8 @@ def _kind_of_input(where: str, data: bytes, named: bool) -> str:
     if is_weight_table(data) or is_safetensors(data) or begins_as_soft_alignment(data):
         return "matrix"
     suffix = Path(where).suffix.lower() if where != "standard input" else ""
+    if schema_in(data) is not None:  # before the lists, which a trace has too: its keys may be sorted
+        return "trace"
     if begins_as_lists(data, suffix == ".json"):
         return "matrix"
     if start[:1] == b"{" and (suffix in TRACES or b'"schema"' in start[:200]):

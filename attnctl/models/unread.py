@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError, UsageError, option_name
-from attnctl.runtime.files import open_regular
+from attnctl.runtime.files import open_regular, parse_json, read_bytes
 from attnctl.text import counted, for_pasting, shortened
 
 # suffix → what the file is, and the line that writes its weights as a file that --model reads
@@ -40,9 +42,19 @@ class Graph:
 
 
 def checkpoint_around(name: str) -> str | None:
-    """Return the folder of the checkpoint in which a file lies; None for any other name."""
-    path = Path(name)
-    return str(path.parent) if path.is_file() and (path.parent / "config.json").is_file() else None
+    """Return the folder of the checkpoint in which a file lies; None for any other name.
+
+    A config.json that names no model, as a user may write it beside a module's weights, makes no checkpoint; one that is
+    damaged does, and the folder's reader says how.
+    """
+    path, config = Path(name), Path(name).parent / "config.json"
+    if not (path.is_file() and config.is_file()):
+        return None
+    with suppress(AttnctlError):
+        settings = parse_json(read_bytes(config, limits.TEXT_BYTES), str(config))
+        if isinstance(settings, dict) and not settings.keys() & {"model_type", "architectures", "auto_map"}:
+            return None
+    return str(path.parent)
 
 
 def check_runs(name: str) -> None:

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from attnctl.source.zoom import cells_to_read as cells_to_read
     from attnctl.source.zoom import labelled_cells as labelled_cells
     from attnctl.source.zoom import read_heatmap as read_heatmap
+    from attnctl.source.zoom import zoom_on_sound as zoom_on_sound
 else:
     __getattr__, __dir__, __all__ = public_names(
         __name__,
@@ -79,6 +80,6 @@ else:
                 "LONG OverviewSource Source TextSource TraceSource check_attention_weights is_long listed_tokens "
                 "notes_of_listed"
             ),
-            "attnctl.source.zoom": "Zoom cells_to_read labelled_cells read_heatmap",
+            "attnctl.source.zoom": "Zoom cells_to_read labelled_cells read_heatmap zoom_on_sound",
         },
     )

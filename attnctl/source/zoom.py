@@ -52,6 +52,21 @@ class Zoom(NamedTuple):
 EVERY_CELL = Zoom()
 
 
+def zoom_on_sound(prepared: Prepared, zoom: Zoom) -> list[str]:
+    """Return the options that leave out the silence with which a model fills up a sound; none that `zoom` has already."""
+    if prepared.overview is not None or zoom.spans is not None or zoom.query is not None:
+        return []
+    sides = (("rows", zoom.rows, prepared.source.tokens), ("columns", zoom.columns, prepared.key_tokens))
+    options = []
+    for name, chosen, axis in sides:
+        filled = [token.special and token.seconds is not None for token in axis]
+        heard = len(filled) - sum(filled)
+        # patches of bands are not in the order of time: no range of them is the sound
+        if chosen is None and 0 < heard < len(filled) and not any(filled[:heard]):
+            options.append(option_name(name, f"0-{heard - 1}"))
+    return options
+
+
 def labelled_cells(prepared: Prepared, cells: Overview) -> HeatmapGrid:
     """Return the cells of a prepared source as a grid to draw, with the changes of the source and those made now."""
     stored = (Note(f"{note[:1].lower()}{note[1:]}".rstrip("."), note.kind) for note in cells.subject.change_notes)

@@ -6,6 +6,7 @@ distances), and completely when it is checked.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -18,12 +19,15 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerTrace
 from attnctl.measures import measure_named
 from attnctl.runtime.arrays import Bools, Floats
+from attnctl.text.tokens import bare_piece
 from attnctl.trace import CheckFinding, Trace
 from attnctl.trace.notes import Note
-from attnctl.trace.subject import numbers_in_text
+from attnctl.trace.subject import Subject, numbers_in_text
 
 CELLS = 1 << 18  # scores of a trace that are recomputed when it is read; of a larger trace, rows at even distances
 
+
+_ENGLISH = re.compile("[A-Za-z]+")
 
 # the rules in the order of the mathematics: the line of a check, and the sentence of a doubt
 RULES = {
@@ -77,10 +81,35 @@ def checked_trace(trace: Trace, source: str) -> Trace:
     limit = max(NOTED, tolerance(STORED, trace.model.dtype))
     wrong = [gap for gap in worst_gaps(trace, CELLS) if not gap.holds(limit)]
     doubts = (Note(f"Doubtful numbers: {RULES[gap.rule][1]}, by up to {gap}.", "doubt") for gap in wrong)
-    return trace.about(notes=tuple({note: note for note in (*trace.notes, *weights_notes(trace), *doubts)}.values()))
+    notes = (*trace.notes, *weights_notes(trace), *doubts, *place_notes(trace.subject))
+    return trace.about(notes=tuple({note: note for note in notes}.values()))
 
 
 # --- what cannot be ----------------------------------------------------------------------------------------------
+
+
+def place_notes(subject: Subject) -> list[Note]:
+    """Return a note if tokens do not stand where they are said to stand in the text, as after a change by hand; else none.
+
+    Only words of English letters are compared, since a tokenizer may change all others: accents, ligatures, single bytes.
+    It may also change case, put marks before a piece, or give a piece the place of its whole word.
+    """
+    wrong = []
+    for token in subject.tokens if subject.key_tokens is None else ():  # a decoder's tokens are of another text
+        if token.special or token.unknown or token.start is None or token.end is None:
+            continue
+        there, name = subject.text[token.start : token.end].strip(), bare_piece(token.text).removeprefix("##")
+        are_words = _ENGLISH.fullmatch(there) and _ENGLISH.fullmatch(name)
+        if token.end > len(subject.text) or (
+            are_words and name.lower() not in there.lower() and there.lower() not in name.lower()
+        ):
+            wrong.append((token, there))
+    if not wrong:
+        return []
+    token, there = wrong[0]
+    instead = f"the text has “{there}” in place of" if there else "the text ends before"
+    more = f"; {len(wrong):,} tokens are so" if len(wrong) > 1 else ""
+    return [Note(f"Doubtful tokens: {instead} “{token.text}”, at characters {token.start}-{token.end}{more}.", "doubt")]
 
 
 def check_sizes(trace: Trace, source: str) -> None:

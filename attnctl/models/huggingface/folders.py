@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attnctl.checks import limits
 from attnctl.errors import AttnctlError
 from attnctl.formats.arrays import safetensors_header
 from attnctl.runtime.files import parse_json, read_bytes
 from attnctl.text import for_pasting, visible_text
+
+if TYPE_CHECKING:
+    from attnctl.text import Document
 
 ADAPTER = "adapter_config.json"
 MODELS = (ADAPTER, "config.json")  # a folder with one of these is read, or refused for what it is
@@ -107,6 +111,11 @@ def _check_mlx(path: Path) -> None:
         header = safetensors_header(file)
         if stacked := stacked_by_mlx(header):
             raise AttnctlError(f"the folder {path} holds weights that MLX quantised, and {stacked}")
+        if moved := next((tensor for tensor, entry in header.items() if _is_moved_filter(tensor, entry)), None):
+            raise AttnctlError(
+                f"the folder {path} holds weights that MLX quantised, and {visible_text(moved[:80])} as MLX lays it out, "
+                "which mlx_lm.convert keeps: give the folder that mlx-lm made it from"
+            )
         packed = (name.removesuffix(".weight") for name, entry in header.items() if entry.get("dtype") == "U32")
         if any(f"{name}.scales" in header and f"{name}.biases" in header for name in packed):
             raise AttnctlError(
@@ -124,6 +133,17 @@ def stacked_by_mlx(names: Iterable[str]) -> str | None:
         f"its experts as mlx-lm stacks them ({visible_text(name[:80])}), which transformers does not read and "
         "mlx_lm.convert keeps: give the folder that mlx-lm made it from"
     )
+
+
+def _is_moved_filter(name: str, entry: Document) -> bool:
+    """Return whether a tensor is a filter for each channel, (channels, 1, width) in torch, with its axes in MLX's order."""
+    shape = entry.get("shape", ())
+    return "conv" in name and len(shape) == 3 and shape[2] == 1 < shape[1]
+
+
+def moved_by_mlx(stored: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+    """Return whether a stored convolution has its input channels last, as in MLX, and not behind its output channels."""
+    return len(expected) > 2 and stored != expected and stored == (expected[0], *expected[2:], expected[1])
 
 
 def _adapter_refusal(path: Path) -> str:

@@ -19,7 +19,7 @@ from attnctl.checks import limits
 from attnctl.errors import AttnctlError, error_place, in_one_line, option_name
 from attnctl.models.gguf.ollama import SCHEME
 from attnctl.models.huggingface.attention_sites import configurations_within, layer_count, reads_text, shares_modules
-from attnctl.models.huggingface.folders import stacked_by_mlx
+from attnctl.models.huggingface.folders import moved_by_mlx, stacked_by_mlx
 from attnctl.models.huggingface.hub import INDEX, SINGLE, import_extra, known_checkpoint, stored_files
 from attnctl.models.huggingface.loading import Loading, file_report
 from attnctl.models.huggingface.optional_fields import config_value, generation_config
@@ -244,7 +244,15 @@ def check_complete(
 
     A missing pooler is ignored: it is never run. If the head is missing, nothing is predicted.
     """
-    for key, theirs, ours in sorted(loading_info["mismatched_keys"]):
+    mismatched = sorted(loading_info["mismatched_keys"])
+    if mismatched and all(moved_by_mlx(tuple(theirs), tuple(ours)) for _, theirs, ours in mismatched):
+        key, theirs, ours = mismatched[0]
+        # mlx-lm changes more in such families, as by 1 + weight of a norm: moving the axes back would read them wrongly
+        raise AttnctlError(
+            f"{name} holds weights as MLX lays them out ({key} is {tuple(theirs)} in its file and {tuple(ours)} in "
+            "transformers), and mlx-lm changes others of such a model: give the folder that mlx-lm made it from"
+        )
+    for key, theirs, ours in mismatched:
         shapes = f"{key} is {tuple(theirs)} in its file and {tuple(ours)} by its config.json"
         if quantisation is not None:
             raise refused(quantisation, name, shapes)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +25,14 @@ _LAST_RESORT = "Last Resort"  # draws a box for every character, which must not 
 _INVISIBLE = frozenset("\u200c\u200d\ufe0e\ufe0f")
 _hinting: Any = get_hinting_flag  # which has no types
 LONGEST_LABEL = 18  # characters of a label
+# of characters that no font has: those side by side with the same beginning have their last two digits (U+0E2A-27)
+_CODE = re.compile(r"U\+[0-9A-F]{4,6}|-[0-9A-F]{2}|[^\s-]+|-|\s")
+# first word of a character's name in Unicode: the scripts that one of Noto's fonts is named after
+_EASTERN = re.compile("CJK|HIRAGANA|KATAKANA|HANGUL|BOPOMOFO")
+_SCRIPTS = re.compile(
+    "ARABIC|ARMENIAN|BALINESE|BENGALI|CHEROKEE|DEVANAGARI|ETHIOPIC|GEORGIAN|GUJARATI|GURMUKHI|HEBREW|JAVANESE|KANNADA|KHMER|"
+    "LAO|MALAYALAM|MONGOLIAN|MYANMAR|ORIYA|SINHALA|SUNDANESE|SYRIAC|TAMIL|TELUGU|THAANA|THAI|TIFINAGH|YI"
+)
 
 
 class Labels:
@@ -36,6 +47,8 @@ class Labels:
         unmet = sorted(char for char in characters_met if not _font_has(BASE, char) and char not in _INVISIBLE)
         eastern = _eastern_region(characters_met)
         families = {char: _family_with(char, eastern) for char in unmet}
+        if None in families.values() and _list_new_fonts():
+            families = {char: _family_with(char, eastern) for char in unmet}
         self.missing = [char for char in unmet if families[char] is None]
         self.family = [BASE, *sorted({family for family in families.values() if family})]
         self._ignored = {c for c in characters_met & _INVISIBLE if not any(_font_has(f, c) for f in self.family)}
@@ -47,26 +60,33 @@ class Labels:
             return ()
         codes = ", ".join(f"{char} U+{ord(char):04X}" for char in self.missing[:6])
         more = f" and {len(self.missing) - 6} more" if len(self.missing) > 6 else ""
-        return (
-            f"no installed font has {codes}{more}: drawn as code points (install a font that has them, such as Noto's)",
-        )
+        fonts = list(dict.fromkeys(filter(None, map(_font_to_install, self.missing))))
+        advice = f"install {', '.join(fonts)}" if fonts else "install a font that has them, such as Noto's"
+        return (f"no installed font has {codes}{more}: drawn as code points ({advice})",)
 
     def drawable(self, text: str) -> str:
-        """Return `text` with control characters as escapes and characters that no font has as U+XXXX."""
+        """Return `text` with control characters as escapes and characters that no font has as U+XXXX.
+
+        Of those side by side the later ones have their last two digits alone, so that a word differs from the next one.
+        """
         if text.isascii():
             return _escaped_text(text)
         missing = set(self.missing)
         pieces: list[str] = []
+        block: int | None = None  # of the code before, to which a code of the same block is joined
         for char in _escaped_text(text):
             if char in missing:
-                pieces.append(f" U+{ord(char):04X} ")
+                joined = block == ord(char) >> 8
+                pieces.append(f"-{ord(char) & 255:02X}" if joined else f" U+{ord(char):04X}")
+                block = ord(char) >> 8
             elif char not in self._ignored and not (missing and char in _INVISIBLE):
-                pieces.append(char)
+                pieces.append(char if block is None else f" {char}")
+                block = None
         drawn = "".join(pieces)
         return " ".join(drawn.split()) if missing else drawn
 
     def axis_label(self, text: str, longest: int = LONGEST_LABEL) -> str:
-        """Return `drawable(text)`, cut to `longest` characters: in its middle, or at its end after a whole code point.
+        """Return `drawable(text)`, cut to `longest` characters: in its middle, never within a code point.
 
         If `text` ends in an ellipsis, it is cut at its end.
         """
@@ -76,8 +96,7 @@ class Labels:
         if len(drawn) <= longest:
             return drawn
         if self.missing and "U+" in drawn:
-            mark = "†" * drawn.endswith("†")
-            return drawn[:longest].rpartition(" ")[0] + "…" + mark if " " in drawn[:longest] else drawn
+            return _cut_codes(drawn, longest)
         pieces = [drawn[token.start : token.end] for token in split_characters(drawn)]  # never half a character
         if len(pieces) <= longest:
             return drawn
@@ -137,6 +156,49 @@ class Labels:
     def write_line(self, figure: Figure, place: tuple[float, float], text: str, size: float, colour: str) -> None:
         """Write a line in a figure; `place` is where it begins (across, up), as shares of the figure."""
         figure.text(*place, text, fontsize=size, color=colour, va="center", parse_math=False, family=self.family)
+
+
+def _cut_codes(drawn: str, longest: int) -> str:
+    """Return a label with code points, cut between two of them; the last one is kept, as words may begin alike."""
+    longest -= 3  # capitals and digits are wider than the letters of a word
+    mark = "†" * drawn.endswith("†")
+    units = _CODE.findall(drawn.removesuffix("†").rstrip())
+    last = units[-1] if units[-1].startswith(("U+", "-")) else ""
+    if len(f"{units[0]}…{last}{mark}") > longest:
+        last = ""
+    room = longest - len(f"…{last}{mark}")
+    head = units[0] if units[0].startswith("U+") else units[0][:room]
+    for unit in units[1:-1]:
+        if len(head) + len(unit) > room:
+            break
+        head += unit
+    return f"{head.rstrip(' -')}…{last}{mark}"
+
+
+def _font_to_install(char: str) -> str:
+    """Return the name of the Noto font for the script of a character; "" for a script that is not listed."""
+    script = unicodedata.name(char, "").partition(" ")[0]
+    if _EASTERN.fullmatch(script):
+        return "Noto Sans CJK"
+    return f"Noto Sans {script.title()}" if _SCRIPTS.fullmatch(script) else ""
+
+
+@lru_cache(maxsize=1)
+def _list_new_fonts() -> bool:
+    """Add the fonts to matplotlib's list that were installed after it was made, and return whether there are any.
+
+    matplotlib keeps its list in a file and does not look for fonts again: a font that a note named would never be used.
+    """
+    listed = {font.fname for font in font_manager.fontManager.ttflist}
+    added = False
+    for path in sorted(set(font_manager.findSystemFonts()) - listed):
+        with suppress(OSError, RuntimeError, ValueError):  # FreeType cannot read it
+            font_manager.fontManager.addfont(path)
+            added = True
+    if added:
+        _font_families.cache_clear()
+        _family_with.cache_clear()
+    return added
 
 
 @lru_cache(maxsize=8192)

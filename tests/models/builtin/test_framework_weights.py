@@ -17,7 +17,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from attnctl.errors import AttnctlError, UsageError
-from tests.conftest import attend
+from tests.conftest import Refused, attend
 
 STORED = np.load(Path(__file__).parent / "framework_weights.npz")
 LIBRARIES = sorted({name.partition("|")[0] for name in STORED.files if "|" in name})
@@ -60,6 +60,26 @@ def test_the_weights_are_those_of_the_library(library: str, path: str) -> None:
     if not says:
         with pytest.raises(UsageError, match=r"does not say how many heads"):
             run(path)
+
+
+@pytest.mark.parametrize("library", ["x-transformers", "torch"])
+@pytest.mark.parametrize(
+    ("config", "is_checkpoint"), [('{"model_type": "llama"}', True), ("{", True), ('{"num_heads": 2}', False)]
+)
+def test_one_attention_in_the_folder_of_a_checkpoint(
+    library: str, config: str, is_checkpoint: bool, refused: Refused
+) -> None:
+    """It asked for a number of heads, which the folder's config.json says. A config of a user's own is of no checkpoint."""
+    Path("one").mkdir()
+    write(tensors_of(library), "one/model.safetensors")
+    Path("one/config.json").write_text(config)
+    line = refused("explain", TEXT, "--model", "one/model.safetensors", code=2)
+    folder = "one/model.safetensors is a file in the folder of a checkpoint: give the folder, one"
+    assert line == f"{folder}; its one attention alone needs --n-heads" if is_checkpoint else "how many heads" in line
+    line = refused("model", "one/model.safetensors", code=2)
+    assert line == folder if is_checkpoint else "attnctl explain --model one/model.safetensors" in line
+    trace = attend(TEXT, "one/model.safetensors", embeddings="X.npy", n_heads=2)  # as without a folder
+    np.testing.assert_allclose(trace.layers[0].weights, STORED[f"{library}>weights"], rtol=0, atol=7e-8)
 
 
 @pytest.mark.parametrize("stems", [("query", "key", "value"), ("q", "k", "v"), ("wq", "wk", "wv")])
@@ -124,7 +144,7 @@ def test_what_cannot_be_one_attention_is_refused() -> None:
     command = shlex.split(str(refused.value).partition("one alone: ")[2])
     subprocess.run([sys.executable, *command[1:]], check=True)
     np.testing.assert_allclose(run("one.safetensors").layers[0].weights, STORED["flax-nnx>weights"], rtol=0, atol=7e-8)
-    Path("config.json").write_text("{}")
+    Path("config.json").write_text('{"model_type": "llama"}')
     with pytest.raises(AttnctlError, match=r"The folder is a checkpoint, whose model runs all: model='\.'"):
         run("w.npz")
     write(one | {"query_ln.scale": np.ones(3, np.float32)})

@@ -210,6 +210,24 @@ def test_commands_take_a_sound(run: Run, place: Path, tmp_path: Path) -> None:
     assert effects["tokens"] == shown["tokens"][:4]  # the marks, after which the first word is watched
 
 
+def test_a_heatmap_names_the_options_that_leave_out_the_silence(run: Run, place: Path, tmp_path: Path) -> None:
+    """Frames of 20 ms: two seconds are frames 0 to 99, and the 28 seconds that Whisper adds fill the picture."""
+    tone, model, output = str(place / "tone.wav"), ("--model", str(place / "tiny")), ("-o", str(tmp_path / "a.json"))
+    cross = ("--attention", "cross", "--target", "One two")
+    behind = "the sound without the silence behind it"
+    for options, note in {
+        (): f"--rows 0-99 --columns 0-99 show {behind}",
+        cross: f"--columns 0-99 shows {behind}",
+        ("--rows", "0-99"): f"--columns 0-99 shows {behind}",
+    }.items():
+        assert note in run("heatmap", tone, *model, *options, *output).err
+    for options in (("--rows", "0-99", "--columns", "0-99"), (*cross, "--columns", "0-99")):
+        assert behind not in run("heatmap", tone, *model, *options, *output).err
+    assert json.loads((tmp_path / "a.json").read_bytes())["columns"][-1]["ranges"][-1][1] == 100
+    whisper.write_wave(tmp_path / "long.wav", whisper.sine(30.0))
+    assert behind not in run("heatmap", str(tmp_path / "long.wav"), *model, *output).err
+
+
 def test_frames_are_compared_by_when_they_begin(run: Run, place: Path) -> None:
     tone, model = str(place / "tone.wav"), ("--model", str(place / "tiny"), "--attention", "cross", "--target", "One")
     found = run("compare", tone, tone, *model)

@@ -119,6 +119,29 @@ def test_experts_that_mlx_stacked_are_named(shelf: Shelf, refused: Refused, tmp_
     assert "that MLX quantised, and its experts as mlx-lm stacks them" in line and "--hf-path" not in line
 
 
+def test_convolutions_that_mlx_laid_out_are_named(shelf: Shelf, refused: Refused, tmp_path: Path) -> None:
+    """mlx-lm 0.32.2 writes Qwen3-Next so, and adds 1 to its norms: moved back alone, its weights would be others."""
+    folder = tmp_path / "m"
+    shutil.copytree(shelf("qwen3_next causal"), folder)
+    tensors = load_file(folder / "model.safetensors")
+    name = next(name for name in sorted(tensors) if name.endswith("conv1d.weight"))
+    channels, _, width = tensors[name].shape
+    for key in tensors:
+        if key.endswith("conv1d.weight"):
+            tensors[key] = tensors[key].moveaxis(2, 1).contiguous()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "mlx"})
+    line = refused("heatmap", "at eat", "--model", str(folder))
+    assert f"weights as MLX lays them out ({name} is ({channels}, {width}, 1) in its file" in line
+    assert line.endswith("give the folder that mlx-lm made it from")
+    settings = json.loads((folder / "config.json").read_text()) | {"quantization": {"group_size": 64, "bits": 4}}
+    (folder / "config.json").write_text(json.dumps(settings))
+    line = refused("heatmap", "at eat", "--model", str(folder))
+    assert f"that MLX quantised, and {name} as MLX lays it out" in line and "--hf-path" not in line
+    save_file(tensors | {name: torch.zeros(channels, width, 2)}, folder / "model.safetensors")
+    shutil.copy(Path(shelf("qwen3_next causal"), "config.json"), folder)
+    assert "MLX" not in refused("heatmap", "at eat", "--model", str(folder))
+
+
 ADAPTERS: list[tuple[dict[str, Any], str]] = [
     (
         {"base_model_name_or_path": "x/y", "task_type": "CAUSAL_LM", "peft_type": "LORA"},

@@ -336,15 +336,77 @@ def test_hostile_tokens_are_drawn_as_themselves() -> None:
         assert image(heatmap(matrix(np.eye(2), ["$\\frac{$", "\ufffe\ue000"])), form)
 
 
+def without_fonts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine that has DejaVu Sans alone."""
+    monkeypatch.setattr(labels, "_family_with", lambda char, eastern: None)
+    monkeypatch.setattr(labels, "_list_new_fonts", lambda: False)
+
+
 def test_a_character_that_no_font_has_is_never_a_box(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labels, "_family_with", lambda char, eastern: None)  # as on a machine without other fonts
+    without_fonts(monkeypatch)
     drawing = draw(matrix(np.eye(3), ["日本", "é", "ok"]))
     texts = {text.get_text() for text in drawing.figure.texts}
     assert {"U+65E5 U+672C", "é", "ok"} <= texts
-    assert Labels(["日"]).axis_label("日" * 9 + "†").endswith("…†")  # cut, and still an unknown word
+    label = Labels(["日"]).axis_label("日" * 9 + "†")
+    assert label == "U+65E5-E5…-E5†"  # cut, and still an unknown word
     (note,) = drawing.notes
-    assert "U+65E5" in note and "no installed font" in note
+    assert "U+65E5" in note and "no installed font" in note and "(install Noto Sans CJK)" in note
     assert image(drawing.figure, "png")  # matplotlib would warn of a missing glyph, and a warning is an error here
+
+
+@pytest.mark.parametrize(
+    ("words", "font", "longest"),
+    [
+        ("สวัสดี สวัสดิ์ สวัสดิการ สวัส กิน", "Noto Sans Thai", 13),
+        ("สวัสดี สวัสดิ์ กิน กิน27 กิน-27 กินก27", "Noto Sans Thai", 18),
+        ("ខ្ញុំ ខ្ញី ខ្ញុំនិង ភាសា ភាសារ", "Noto Sans Khmer", 18),
+        ("தமிழ் தமிழன் தமிழா தமி", "Noto Sans Tamil", 18),
+    ],
+)
+def test_words_that_no_font_can_draw_differ(
+    words: str, font: str, longest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were cut to two codes of the same block, U+0E2A U+0E27…, and the note named no font."""
+    without_fonts(monkeypatch)
+    drawn = Labels([words])
+    names = [drawn.axis_label(word, longest) for word in words.split()]
+    assert len(set(names)) == len(names) and all(len(name) <= longest for name in names), names
+    assert all(name.startswith(f"U+{ord(word[0]):04X}") for name, word in zip(names, words.split(), strict=True))
+    assert f"({font})" in drawn.missing_characters[0].replace("install ", "")
+
+
+def test_a_font_that_was_installed_after_matplotlib_listed_all_is_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    """matplotlib keeps its list of fonts in a file: whoever installed the font that the note names saw codes again."""
+    from fontTools.fontBuilder import FontBuilder
+    from fontTools.pens.ttGlyphPen import TTGlyphPen
+
+    pen, char = TTGlyphPen(None), "\U0001e290"  # of Toto, which few fonts have
+    for place, move in zip(((0, 0), (0, 500), (500, 500)), (pen.moveTo, pen.lineTo, pen.lineTo), strict=True):
+        move(place)
+    pen.closePath()
+    glyph, builder = pen.glyph(), FontBuilder(1000)
+    builder.setupGlyphOrder([".notdef", "letter"])
+    builder.setupCharacterMap({ord(char): "letter"})
+    builder.setupGlyf({".notdef": glyph, "letter": glyph})
+    builder.setupHorizontalMetrics({".notdef": (600, 0), "letter": (600, 0)})
+    builder.setupHorizontalHeader(ascent=800, descent=-200)
+    builder.setupNameTable({"familyName": "Later Sans", "styleName": "Regular"})
+    builder.setupOS2(usWeightClass=400)
+    builder.setupPost()
+    builder.save(tmp_path / "later.ttf")
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", [*font_manager.fontManager.ttflist])
+    for cached in (labels._family_with, labels._font_families, labels._list_new_fonts):
+        cached.cache_clear()
+    monkeypatch.setattr(font_manager, "findSystemFonts", list)
+    assert Labels([char]).missing == [char]
+    labels._list_new_fonts.cache_clear()  # the next process
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [str(tmp_path / "later.ttf")])
+    drawn = Labels([char])
+    assert drawn.missing == [] and drawn.family == [labels.BASE, "Later Sans"] and drawn.axis_label(char) == char
+    for cached in (labels._family_with, labels._font_families, labels._list_new_fonts):
+        cached.cache_clear()
 
 
 def test_right_to_left_words_are_shaped() -> None:
