@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+import threading
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, Unpack
@@ -234,14 +235,14 @@ def _hatched_tile(dpi: float) -> npt.NDArray[np.uint32]:
 
 
 @lru_cache(maxsize=4)
-def _text_figure(dpi: float) -> Any:  # which has no types
+def _text_figure(dpi: float, thread: int) -> Any:  # which has no types; two threads draw on two
     return FigureCanvasAgg(Figure(dpi=dpi))
 
 
 @lru_cache(maxsize=8192)
 def _text_stamp(text: str, size: float, dpi: float, family: tuple[str, ...], **how: Unpack[TextSetting]) -> _Stamp:
     """Return a text as matplotlib sets it, around its anchor."""
-    easel = _text_figure(dpi)
+    easel = _text_figure(dpi, threading.get_ident())
     setting: TextSetting = {"color": INK, "ha": "center", "va": "center", **how}
     label = Text(0, 0, text, fontsize=size, family=list(family), parse_math=False, **setting)
     label.set_figure(easel.figure)
@@ -252,10 +253,10 @@ def _text_stamp(text: str, size: float, dpi: float, family: tuple[str, ...], **h
     if sides[0] > agg.width or sides[1] > agg.height:
         agg = _agg(*sides, dpi)
     label.set_position((x, y))
+    ground = np.asarray(agg.buffer_rgba())[int(agg.height) - sides[1] :, : sides[0]]  # Agg counts from the bottom
+    ground[...] = 255, 255, 255, 0  # Agg's empty ground, in place of the text before
     label.draw(agg)
-    drawn = np.asarray(agg.buffer_rgba())[int(agg.height) - sides[1] :, : sides[0]]  # Agg counts from the bottom
-    rgba = drawn.copy()  # (height, width, 4)
-    drawn[...] = 255, 255, 255, 0  # Agg's empty ground, for the next text
+    rgba = ground.copy()  # (height, width, 4)
     paper.agg.draw_image(paper.agg.new_gc(), 0, 0, rgba[::-1])  # Agg begins at the last line
     rows, columns = (np.flatnonzero(rgba[..., 3].any(axis)) for axis in (1, 0))  # with ink
     if not len(rows):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import matplotlib
@@ -174,3 +176,28 @@ def test_a_text_over_ink_or_the_edge_is_blended_as_agg_does() -> None:
     easel.draw()
     theirs = np.asarray(easel.buffer_rgba()).astype(int)
     assert np.abs(canvas.pixels - theirs).max() <= 2 and (theirs < 100).any()
+
+
+def test_two_threads_set_texts_as_matplotlib_does() -> None:
+    """Each on a ground of its own: on a shared one the letters of one text would stand in the other's."""
+    words = [f"{letter}{number}.{'x' * (number % 9)}y" for number in range(60) for letter in "ab"]
+
+    def drawn(word: str) -> Any:
+        canvas = Canvas(60, 200, 100)
+        canvas.put_text(100, 30, word, 9.0, ("DejaVu Sans",))
+        return canvas.pixels[..., :3]
+
+    def by_matplotlib(word: str) -> Any:
+        agg = FigureCanvasAgg(Figure((2, 0.6), dpi=100))
+        agg.figure.text(0.5, 0.5, word, fontsize=9, family="DejaVu Sans", ha="center", va="center", color=INK)
+        agg.draw()
+        return np.asarray(agg.buffer_rgba())[..., :3]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            pictures = list(pool.map(drawn, words))
+    finally:
+        sys.setswitchinterval(interval)
+    assert all((picture == by_matplotlib(word)).all() for picture, word in zip(pictures, words, strict=True))
