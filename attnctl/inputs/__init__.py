@@ -38,7 +38,7 @@ MAPPED_BYTES = 64 << 20  # a larger .npy file is read in blocks of rows
 TRACES, MATRICES = (".json", ".jsonl", ".npz"), (".npy", ".npz", ".csv", ".tsv", ".parquet")
 
 # documents that stand in place of a text: what each is, and the command that reads it
-READ = {
+READERS = {
     "trace": ("a trace", "attnctl explain {} reads it"),
     "overview": ("an overview", "attnctl heatmap {} reads it (of one query: explain)"),
 }
@@ -149,25 +149,25 @@ def text_of(text: str | None, file: str | None) -> str:
 def _text_in(file: str) -> str:
     """Return the text in a file, or from standard input for "-". Raises UsageError if it is what attnctl itself wrote."""
     if file == "-":
-        return files.decode_text(files.read_standard_input(partial(_text_bytes, "-")), "standard input")
+        return files.decode_text(files.read_standard_input(partial(_check_is_text, "-")), "standard input")
     # the start alone, since a trace may be larger than any text
     with files.open_regular(file) as opened, files.said_plainly("read", file):
         if opened.seekable():  # what is read from a pipe is gone
-            _text_bytes(file, opened.read(START_BYTES))
+            _check_is_text(file, opened.read(START_BYTES))
     data = files.read_bytes(file, limits.TEXT_BYTES)
-    _text_bytes(file, data)
+    _check_is_text(file, data)
     return files.decode_text(data, file)
 
 
-def _text_bytes(file: str, data: bytes) -> int:
-    """Return how many bytes a file of text may have. Raises UsageError for numbers, or a document of attnctl."""
+def _check_is_text(file: str, data: bytes) -> int:
+    """Raise UsageError for numbers, or a document of attnctl; else return how many bytes a text may have."""
     schema = schema_in(data)
     where, name = ("standard input" if file == "-" else file), (schema or "").removeprefix("attnctl.").partition("/")[0]
-    if schema is not None and name not in READ:
+    if schema is not None and name not in READERS:
         raise UsageError(f"{where} is a document of attnctl ({schema}), not a text: attnctl.load reads it in Python")
     # a .docx file is a zip archive too
     if name or data.startswith(b"\x93NUMPY") or (data.startswith(b"PK\x03\x04") and b".npy" in data[:200]):
-        what, advice = READ[name] if name else ("a file of numbers", READ["trace"][1])
+        what, advice = READERS[name] if name else ("a file of numbers", READERS["trace"][1])
         raise UsageError(f"{where} is {what}, not a text: {advice.format(for_pasting(file))}")
     return limits.TEXT_BYTES
 

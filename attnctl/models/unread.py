@@ -44,8 +44,8 @@ class Graph:
 def checkpoint_around(name: str) -> str | None:
     """Return the folder of the checkpoint in which a file lies; None for any other name.
 
-    A config.json that names no model, as a user may write it beside a module's weights, makes no checkpoint; one that is
-    damaged does, and the folder's reader says how.
+    A config.json that names no model, as a user may write it beside a module's weights, makes no checkpoint; a damaged
+    one does, since the reader of the folder says what is wrong.
     """
     path, config = Path(name), Path(name).parent / "config.json"
     if not (path.is_file() and config.is_file()):

@@ -148,8 +148,8 @@ def _by_head(
     first = tensors[names[0]]
     if n_heads is None and first.ndim == 2 and (folder := checkpoint_around(path)) is not None:
         raise UsageError(
-            f"{path} is a file in the folder of a checkpoint: give the folder, {for_pasting(folder)}; its one attention "
-            f"alone needs {option_name('n_heads')}",
+            f"{path} is a file in the folder of a checkpoint: give the folder, {for_pasting(folder)}; or "
+            f"{option_name('n_heads')}, to read the one attention in it",
             value=path,
         )
     if n_heads is None and first.ndim == 2:

@@ -250,7 +250,7 @@ def check_complete(
         # mlx-lm changes more in such families, as by 1 + weight of a norm: moving the axes back would read them wrongly
         raise AttnctlError(
             f"{name} holds weights as MLX lays them out ({key} is {tuple(theirs)} in its file and {tuple(ours)} in "
-            "transformers), and mlx-lm changes others of such a model: give the folder that mlx-lm made it from"
+            "transformers), and mlx-lm changes other weights of such a model, too: give the folder that mlx-lm made it from"
         )
     for key, theirs, ours in mismatched:
         shapes = f"{key} is {tuple(theirs)} in its file and {tuple(ours)} by its config.json"

@@ -75,7 +75,11 @@ def test_one_attention_in_the_folder_of_a_checkpoint(
     Path("one/config.json").write_text(config)
     line = refused("explain", TEXT, "--model", "one/model.safetensors", code=2)
     folder = "one/model.safetensors is a file in the folder of a checkpoint: give the folder, one"
-    assert line == f"{folder}; its one attention alone needs --n-heads" if is_checkpoint else "how many heads" in line
+    assert (
+        line == f"{folder}; or --n-heads, to read the one attention in it"
+        if is_checkpoint
+        else "how many heads" in line
+    )
     line = refused("model", "one/model.safetensors", code=2)
     assert line == folder if is_checkpoint else "attnctl explain --model one/model.safetensors" in line
     trace = attend(TEXT, "one/model.safetensors", embeddings="X.npy", n_heads=2)  # as without a folder
