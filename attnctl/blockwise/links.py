@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from attnctl.attention import Array, Call, visible_gaps
-from attnctl.blockwise import FLOOR, cut_call
+from attnctl.blockwise import FLOOR, LOG2_E, cut_call
 from attnctl.blockwise.tiles import HeadGroup, as_torch, hidden_keys, open_group
 from attnctl.runtime.arrays import as_numpy, place_array
 
@@ -94,5 +94,5 @@ def _strongest(
     best, order = candidates.topk(count, 1)  # (heads, count, rows), the largest first
     lse = logsumexp[group.heads.start : group.heads.stop, None, lo:hi].to(best.dtype)  # (heads, 1, rows)
     # a weight is above 1 only by rounding; the logsumexp of a row that sees nothing is -inf
-    weights = best.sub_(lse).clamp_(max=0).exp_().mul_(lse.isfinite())
+    weights = best.sub_(lse * LOG2_E).clamp_(max=0).exp2_().mul_(lse.isfinite())
     return places.gather(1, order).mT, weights.mT

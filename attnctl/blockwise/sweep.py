@@ -88,9 +88,9 @@ def map_groups(work: Callable[[range], Result], groups: Sequence[range], stop: E
 
 
 class BlockSums(NamedTuple):
-    """What some rows sum over one block of keys, weighted by exp(score - top): (heads, rows) each, or (heads, ., rows).
+    """What some rows sum over one block of keys, weighted by exp2(score - top): (heads, rows) each, or (heads, ., rows).
 
-    What no caller asks for has no rows.
+    Scores are in bits. What no caller asks for has no rows.
     """
 
     top: torch.Tensor  # the largest score
@@ -285,12 +285,13 @@ class BlockTally:
     """The sums of a sweep of one group of heads so far.
 
     Masses are relative to the largest score in the blocks of their bins, so that no bin needs its own logarithm.
+    Scores are in bits, but for those of `rows`.
     """
 
     group: HeadGroup
     edges: Sequence[int]  # bins of keys
     spans: Sequence[slice]  # bins that share blocks
-    masses: torch.Tensor  # (heads, bins, n_q), sums of exp(score - top); one bin where peaks are kept
+    masses: torch.Tensor  # (heads, bins, n_q), sums of exp2(score - top); one bin where peaks are kept
     tops: torch.Tensor  # (heads, spans, n_q), the largest score of each row in the blocks of a span
     peaks: torch.Tensor | None  # (heads, bins, n_q), largest score in each bin
     marks: torch.Tensor | None  # (heads, marks, n_k), factors of the keys of each head
@@ -350,8 +351,7 @@ class BlockTally:
         if self.rows is not None:
             sums.bottom.copy_(group.smallest_visible(scores, whole))
         e = scores if self.rows is None else shaped_buffer(group.buffers[1], *scores.shape)
-        # exp is three times slower than exp2, and ten times for results near 0
-        torch.mul(scores.sub_(sums.top[:, None]), LOG2_E, out=e).exp2_()
+        torch.exp2(scores.sub_(sums.top[:, None]), out=e)
         if block.runs:
             sum_runs(e, block.runs, sums.columns)
         else:
@@ -389,14 +389,14 @@ class BlockTally:
             torch.div(sums.gaps[:, near], total[:, near], out=distance[:, near])
         logs = total.log()  # (heads, rows)
         return Rows(
-            sums.top + logs,
-            logs - sums.logs / total,
+            sums.top / LOG2_E + logs,
+            logs - sums.logs / total / LOG2_E,
             distance,
             mean + middle,
             sums.squares / total,
             extra[:, 1:] / total[:, None],  # (heads, marks, rows)
-            sums.top,
-            sums.bottom,
+            sums.top / LOG2_E,
+            sums.bottom / LOG2_E,
         )
 
     def finish_fields(self, row_edges: Sequence[int] | None) -> tuple[Array | None, ...]:
@@ -406,7 +406,7 @@ class BlockTally:
         else:
             lse = torch.full_like(self.tops[:, 0], FLOOR)  # (heads, n_q)
             for index, bins in enumerate(self.spans):
-                of_span = self.masses[:, bins].sum(1).log_().add_(self.tops[:, index])  # (heads, n_q)
+                of_span = self.masses[:, bins].sum(1).log_().add_(self.tops[:, index] / LOG2_E)  # (heads, n_q)
                 torch.logaddexp(lse, of_span, out=lse)
         sees_key = lse > FLOOR / 2  # (heads, n_q)
         lse, log_share = share_with_sinks(self.group.call, self.group.heads, lse)
@@ -414,27 +414,28 @@ class BlockTally:
         if row_edges is not None:
             weights = self.masses if self.peaks is None else self.peaks  # (heads, bins, n_q)
             logs = self.tops if self.peaks is None else weights  # (heads, spans or bins, n_q)
-            shares = logs.sub_(lse[:, None]).mul_(LOG2_E).exp2_().mul_(sees_key[:, None])
+            shares = logs.sub_(lse[:, None] * LOG2_E).exp2_().mul_(sees_key[:, None])
             if self.peaks is None:
                 for index, bins in enumerate(self.spans):
                     weights[:, bins].mul_(shares[:, index : index + 1])
             weights.clamp_(max=1)  # above only by rounding
-            pooled = pool_last(weights, row_edges, self.peaks is not None).mT  # (heads, row bins, bins)
+            pooled = pool_bins(weights, row_edges, self.peaks is not None).mT  # (heads, row bins, bins)
         fields: tuple[Array | None, ...] = (None,) * 8
         if self.rows is not None:
             fields = row_fields(self.rows, lse, log_share, sees_key, self.group.call.temperature)
         return lse.masked_fill(~sees_key, -math.inf), pooled, *fields
 
 
-def pool_last(array: torch.Tensor, edges: Sequence[int], peaks: bool) -> torch.Tensor:
-    """Return the mean (with `peaks` the maximum) of each bin of the last axis; bins of equal width are computed together."""
+def pool_bins(array: torch.Tensor, edges: Sequence[int], peaks: bool = False, axis: int = -1) -> torch.Tensor:
+    """Return the mean (with `peaks` the maximum) of each bin of an axis; bins of equal width are computed together."""
+    axis %= array.ndim
     pooled = []
     for width, group in groupby(neighbouring_edges(edges), lambda edge: edge[1] - edge[0]):
         bins = list(group)
-        whole = array[..., bins[0][0] : bins[-1][1]]  # (…, bins · width)
-        parts = whole.reshape(*whole.shape[:-1], len(bins), width)  # (…, bins, width)
-        pooled.append(parts.amax(-1) if peaks else parts.mean(-1))
-    return torch.cat(pooled, -1)
+        whole = array.narrow(axis, bins[0][0], len(bins) * width)
+        parts = whole.reshape(*array.shape[:axis], len(bins), width, *array.shape[axis + 1 :])  # (…, bins, width, …)
+        pooled.append(parts.amax(axis + 1) if peaks else parts.mean(axis + 1))
+    return torch.cat(pooled, axis)
 
 
 def sum_runs(array: torch.Tensor, runs: Sequence[tuple[int, int]], sums: torch.Tensor) -> None:
@@ -452,6 +453,6 @@ def sum_runs(array: torch.Tensor, runs: Sequence[tuple[int, int]], sums: torch.T
 def add_masses(tops: torch.Tensor, masses: torch.Tensor, top: torch.Tensor, mass: torch.Tensor) -> None:
     """Add `mass` (heads, bins, rows) relative to `top` (heads, rows) to `masses` relative to `tops`, in place."""
     highest = torch.maximum(tops, top)  # (heads, rows)
-    old, new = (((side - highest) * LOG2_E).exp2_()[:, None] for side in (tops, top))  # each (heads, 1, rows)
+    old, new = ((side - highest).exp2_()[:, None] for side in (tops, top))  # each (heads, 1, rows)
     masses.mul_(old).addcmul_(mass, new)
     tops.copy_(highest)

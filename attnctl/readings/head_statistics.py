@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -83,8 +84,7 @@ def statistics_of_counted(
     marks[0, int(seen.argmax())] = True  # the first token that is seen
     if reads_itself:
         marks[1] = [token.special for token in tokens]
-        words = ["" if token.special else token.text.strip() for token in tokens]
-        marks[2] = [word != "" and all(unicodedata.category(sign)[0] == "P" for sign in word) for word in words]
+        marks[2] = [not token.special and _is_punctuation(token.text) for token in tokens]
     lengths = None  # (heads, n_k), of the values
     if layer.values is not None and layer.n_q >= LEAST_TOKENS:
         lengths = value_lengths(layer)
@@ -150,6 +150,13 @@ def statistics_of_counted(
         values = {name: numbers.get(name) for name in STATISTICS}
         heads.append(name_head(HeadStatistics(layer.layer, head, values), n))
     return heads, counted.rows
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_punctuation(text: str) -> bool:
+    """Return whether the text of a token is signs of punctuation alone, at least one."""
+    word = text.strip()
+    return word != "" and all(unicodedata.category(sign)[0] == "P" for sign in word)
 
 
 def _grid_of_counted(layer: LayerAttention, pooled: Array, counted: CountedRows) -> Array:
