@@ -14,6 +14,7 @@ import numpy as np
 from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.blockwise import call_positions, cut_call
+from attnctl.checks.tolerances import NOTHING
 from attnctl.runtime.arrays import MEMORY, as_numpy, place_array
 
 
@@ -105,19 +106,54 @@ Masses = Callable[
 ]  # queries (grids, r), keys (grids, c), counted (grids, r, c) → (…, grids, r)
 
 
-def weights_on_copies(masses: Masses, visible: Cells, ids: Sequence[int], shift: int) -> Array:
+def weights_on_copies(cells: Cells, visible: Cells, ids: Sequence[int], shift: int) -> Array:
     """Return each query's mass on the keys `shift` positions after other copies of its token → (heads, n).
 
     Shift 0 measures who looks at duplicates, 1 who looks at the tokens after them (induction: Olsson et al. 2022).
-    Queries and keys are the tokens `ids`; `masses` and `visible` return sums of counted weights and the mask of small
-    grids, of at most about COPIES cells. A token's own position does not count. NaN if a token sees no copy; (1, n) if no
-    token has a copy.
+    Queries and keys are the tokens `ids`; `cells` and `visible` return the weights and the mask of small grids. A token's
+    own position does not count. NaN if a token sees no copy; (1, n) if no token has a copy.
     """
     names = np.asarray(ids)
     n = len(names)
+    order, starts, sizes = _copies(names)
+    result: Array = None
+    of_token = np.repeat(np.arange(len(sizes)), sizes)  # (n,), the distinct token of each place of `order`
+    ends = np.cumsum(np.where(sizes[of_token] > 1, sizes[of_token], 0))  # (n,), the pairs up to this place
+    lo = 0
+    while lo < n:
+        before = ends[lo - 1] if lo else 0
+        hi = max(lo + 1, int(np.searchsorted(ends, before + COPIES, "right")))  # the places of about COPIES pairs
+        counts = np.diff(ends[lo:hi], prepend=before)  # (places,)
+        within = np.arange(ends[hi - 1] - before) - np.repeat(np.cumsum(counts) - counts, counts)  # (pairs,)
+        rows = np.repeat(order[lo:hi], counts)
+        copies = order[np.repeat(starts[of_token[lo:hi]], counts) + within]
+        counted = (copies != rows) & (copies + shift < n) & (copies + shift != rows)
+        rows, columns = rows[counted], copies[counted] + shift
+        seen = visible(rows[:, None], columns[:, None])[:, 0, 0]  # (pairs,)
+        rows, columns = rows[seen], columns[seen]
+        if len(rows):
+            firsts = np.flatnonzero(np.diff(rows, prepend=-1))  # the first pair of each query
+            mass = np.add.reduceat(cells(rows[:, None], columns[:, None])[..., 0, 0], firsts, -1)  # (heads, queries)
+            result = np.full((len(mass), n), np.nan, np.float32) if result is None else result
+            result[:, rows[firsts]] = np.minimum(mass, 1)
+        lo = hi
+    return np.full((1, n), np.nan, np.float32) if result is None else result
+
+
+def _copies(names: Array) -> tuple[Array, Array, Array]:
+    """Return the places of tokens (n,) with copies beside each other, and where each token's copies start, and how many."""
     order = np.argsort(names, kind="stable")
     starts = np.flatnonzero(np.r_[True, np.diff(names[order]) != 0])
-    sizes = np.diff(np.r_[starts, n])
+    return order, starts, np.diff(np.r_[starts, len(names)])
+
+
+def masses_on_copies(masses: Masses, visible: Cells, ids: Sequence[int], shift: int) -> Array:
+    """Return what `weights_on_copies` returns, where a sum of weights is cheaper than the weights.
+
+    `masses` and `visible` return sums of counted weights and the mask of small grids, of at most about COPIES cells.
+    """
+    n = len(ids)
+    order, starts, sizes = _copies(np.asarray(ids))
     result: Array = None
     for size in np.unique(sizes[sizes > 1]).tolist():
         copies = order[starts[sizes == size][:, None] + np.arange(size)]  # (distinct tokens, copies), ascending
@@ -266,6 +302,49 @@ def _streaming(call: Call, rows: Array, first: int, last: int) -> Call:
         offset=None,
         keep=None,
     )
+
+
+ROWS = 64  # queries whose weights near them are multiplied at once
+
+
+def streaming_change_of_weights(
+    weights: Array,
+    values: Array,
+    positions: Array,
+    first: int,
+    last: int,
+    *,
+    context: Array | None,
+    sinks: Array | None,
+) -> Array:
+    """Return what `streaming_change_of_call` returns, from weights: rows of NaN where it cannot be computed from them.
+
+    `weights` (heads, n_q, n_k), `values` (heads or kv_heads, n_k, d_v), `positions` (n_q,), which ascend, `context` as there
+    (None: the weights times the values), `sinks` (heads, n_q) the mass that learned sinks take (None: no sinks).
+    """
+    xp, (heads, n_q, _) = attention.array_namespace(weights), weights.shape
+    values = xp.astype(values, weights.dtype)
+
+    def times_values(part: Array, a: int, b: int) -> Array:
+        """Return weights (heads, rows, b - a) times the values of keys [a, b) → (heads, rows, d_v)."""
+        grouped = xp.reshape(part, (values.shape[0], -1, b - a))  # (kv_heads, group · rows, keys)
+        return xp.reshape(grouped @ values[:, a:b], (heads, part.shape[1], -1))
+
+    changes = []
+    for lo in range(int((positions < first + last).sum()), n_q, ROWS):
+        hi = min(lo + ROWS, n_q)
+        a, b = max(first, int(positions[lo]) - last + 1), int(positions[hi - 1]) + 1
+        gaps = positions[lo:hi, None] - np.arange(a, b)  # (rows, keys)
+        counted = place_array((gaps >= 0) & (gaps < last), weights)  # (rows, keys)
+        near = weights[:, lo:hi, a:b] * xp.astype(counted, weights.dtype)  # (heads, rows, keys)
+        begin = weights[:, lo:hi, :first]
+        rest = near.sum(-1) + begin.sum(-1)  # (heads, rows)
+        whole = rest if sinks is None else rest + sinks[:, lo:hi]
+        whole = xp.where(whole < NOTHING, xp.nan, whole)
+        after = (times_values(near, a, b) + times_values(begin, 0, first)) / whole[..., None]
+        before = times_values(weights[:, lo:hi], 0, weights.shape[-1]) if context is None else context[:, lo:hi]
+        changes.append(relative_change(after, before))
+    return np.concatenate(changes, -1) if changes else np.zeros((heads, 0), np.float32)
 
 
 def relative_change(after: Array, before: Array) -> Array:

@@ -23,7 +23,13 @@ from attnctl.blockwise import (
     statistics_of_rows,
     visible_mask,
 )
-from attnctl.blockwise.rows import relative_change, strongest_keys, weights_at_offset, weights_on_copies
+from attnctl.blockwise.rows import (
+    streaming_change_of_weights,
+    strongest_keys,
+    weights_at_offset,
+    weights_on_copies,
+)
+from attnctl.checks.tolerances import FLOAT_SUM
 from attnctl.errors import AttnctlError
 from attnctl.runtime.arrays import MEMORY, Bools, Floats, as_numpy
 from attnctl.text import number_list
@@ -123,11 +129,6 @@ class LayerAttention:
                 weights[:, grids, r] = block[:, (rows[grids, r] - lo)[:, None], columns[grids]]
         return weights  # (heads, grids, r, c)
 
-    def mass_at(self, rows: Array, columns: Array, counts: Array) -> Floats:
-        """Return the sums of the weights of small grids where `counts` (grids, r, c) is true → (heads, grids, r)."""
-        mass: Floats = np.einsum("hgrc,grc->hgr", self.weights_at(rows, columns), counts)
-        return mass
-
     def pooled(self, rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean") -> Floats:
         """Return the weights between parts of the text → (heads, rows, columns), as `sweep.pool_between_parts` does."""
         queries, keys = single_tokens(rows), single_tokens(columns)
@@ -210,7 +211,7 @@ class LayerAttention:
 
     def on_copies(self, ids: Sequence[int], shift: int = 0) -> Floats:
         """Return each query's mass on tokens after other copies of its token → (heads, n_q): see `weights_on_copies`."""
-        return weights_on_copies(self.mass_at, self.visible_at, ids, shift)  # type: ignore[no-any-return]
+        return weights_on_copies(self.weights_at, self.visible_at, ids, shift)  # type: ignore[no-any-return]
 
     def streaming_change(self, first: int, last: int) -> Floats | None:
         """Return how far contexts move with a few keys: `blockwise.rows.streaming_change_of_call` → (heads, queries).
@@ -219,17 +220,17 @@ class LayerAttention:
         """
         if self.values is None:
             return None
-        values = as_numpy(self.values)  # (heads, n_k, d_v)
-        places, keys = self.positions, np.arange(self.n_k)  # (n_q,), (n_k,)
+        values, places = as_numpy(self.values), self.positions  # (heads, n_k, d_v), (n_q,)
         changes = []
         for lo in range(int((places < first + last).sum()), self.n_q, ROWS):
-            rows = range(lo, min(lo + ROWS, self.n_q))
-            weights = self.rows_of(rows)  # (heads, rows, n_k)
-            streamed = (keys < first) | (keys > places[rows.start : rows.stop, None] - last)  # (rows, n_k)
-            shares = weights * streamed  # (heads, rows, n_k)
-            lost = (weights - shares).sum(-1, keepdims=True)  # (heads, rows, 1)
-            shares = shares / np.maximum(1 - lost, np.finfo(np.float32).tiny)  # (heads, rows, n_k)
-            changes.append(relative_change(shares @ values, weights @ values))  # (heads, rows)
+            weights = self.rows_of(range(lo, min(lo + ROWS, self.n_q)))  # (heads, rows, n_k)
+            mass = weights.sum(-1)  # (heads, rows)
+            sinks = np.where(mass < 1 - FLOAT_SUM, 1 - mass, 0)
+            positions = places[lo : lo + ROWS]
+            change = streaming_change_of_weights(
+                weights, values, positions, first, last, context=None, sinks=sinks
+            )  # (heads, rows)
+            changes.append(np.where(np.isnan(change), 1, change))  # nothing is left of the row
         result: Floats = np.concatenate([np.zeros((len(self.heads), 0), np.float32), *changes], -1)  # (heads, queries)
         return result
 

@@ -16,8 +16,10 @@ from attnctl.blockwise.rows import (
     exact_rows,
     fused_context,
     grids_visible,
+    masses_on_copies,
     scores_of_heads,
     streaming_change_of_call,
+    streaming_change_of_weights,
 )
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, LayerTrace, masked_scores, narrow_arrays
@@ -242,14 +244,16 @@ class ComputedLayer(LayerAttention):
 
         return weights_between(self.call, self._logsumexp, rows, self._in_call(columns))  # type: ignore[no-any-return]
 
-    def mass_at(self, rows: Array, columns: Array, counts: Array) -> Floats:
-        """Return the sums of the weights of small grids where `counts` (grids, r, c) is true → (heads, grids, r)."""
+    def on_copies(self, ids: Sequence[int], shift: int = 0) -> Floats:
+        """Return each query's mass on tokens after other copies of its token → (heads, n_q): see `weights_on_copies`."""
         if self._built is not None:
-            return super().mass_at(rows, columns, counts)
+            return super().on_copies(ids, shift)
         from attnctl.blockwise.products import mass_between
 
-        columns = self._in_call(columns)
-        return mass_between(self.call, self._logsumexp, rows, columns, counts)  # type: ignore[no-any-return]
+        def masses(rows: Array, columns: Array, counts: Array) -> Array:
+            return mass_between(self.call, self._logsumexp, rows, self._in_call(columns), counts)
+
+        return masses_on_copies(masses, self.visible_at, ids, shift)  # type: ignore[no-any-return]
 
     def at_offset(self, offset: int) -> Floats:
         """Return each query's weight on the key `offset` positions away → (heads, n_q), NaN without such a key."""
@@ -287,8 +291,17 @@ class ComputedLayer(LayerAttention):
 
     def streaming_change(self, first: int, last: int) -> Floats | None:
         """Return `blockwise.rows.streaming_change_of_call` of these heads, without n × n weights → (heads, queries)."""
-        context = self.forward.context_of_heads[list(self.heads)]  # (heads, n_q, d_v)
-        change: Floats = streaming_change_of_call(self.call, context, first, last)
+        context = self.forward.context_of_heads  # (heads, n_q, d_v)
+        context = context if self._all_heads else context[list(self.heads)]
+        call = self.call
+        if self._built is not None and call.sinks is None and not self._in_numpy:
+            weights = place_array(self._built, call.queries)
+            of_weights: Floats = streaming_change_of_weights(
+                weights, call.values, self.positions, first, last, context=context, sinks=None
+            )
+            if not np.isnan(of_weights).any():
+                return of_weights
+        change: Floats = streaming_change_of_call(call, context, first, last)
         return change
 
     def record(self, rows: Sequence[int] | None = None) -> LayerTrace:
