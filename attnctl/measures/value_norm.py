@@ -32,18 +32,18 @@ def value_lengths(layer: LayerAttention) -> Floats:
     values, w_o = layer.values, layer.output_matrix  # (heads, n_k, d_v), (heads · d_v, d_out)
     if w_o is None:
         return np.asarray(np.linalg.norm(as_numpy(values), axis=-1))
-    d_v = values.shape[-1]
-    parts = w_o.reshape(-1, d_v, w_o.shape[-1])[list(layer.heads)].astype(np.float64)  # (heads, d_v, d_out)
+    parts = w_o.reshape(-1, values.shape[-1], w_o.shape[-1])  # (every head, d_v, d_out)
+    parts = parts if layer.heads == tuple(range(len(parts))) else parts[list(layer.heads)]  # (heads, d_v, d_out)
     blocks = [values[:, lo : lo + BLOCK] for lo in range(0, values.shape[1], BLOCK)]  # (heads, keys, d_v) each
     if isinstance(values, np.ndarray):
-        return np.concatenate([_lengths_through(block, parts) for block in blocks], -1)
+        return np.concatenate([_lengths_through(block, parts.astype(np.float64)) for block in blocks], -1)
     # not by NumPy: its BLAS would start threads beside those of torch, and both wait for each other
     import torch
 
     from attnctl.blockwise.products import products_of
 
-    through = torch.from_numpy(parts)  # (heads, d_v, d_out)
-    with products_of(values.numel() * d_v):
+    with products_of(values.numel() * values.shape[-1]):
+        through = torch.from_numpy(parts).double()  # (heads, d_v, d_out)
         lengths = [_lengths_through(block.detach().cpu().double(), through) for block in blocks]  # (heads, keys) each
         return torch.cat(lengths, -1).numpy()
 
