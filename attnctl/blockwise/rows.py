@@ -113,31 +113,39 @@ def weights_on_copies(cells: Cells, visible: Cells, ids: Sequence[int], shift: i
     Queries and keys are the tokens `ids`; `cells` and `visible` return the weights and the mask of small grids. A token's
     own position does not count. NaN if a token sees no copy; (1, n) if no token has a copy.
     """
-    names = np.asarray(ids)
-    n = len(names)
-    order, starts, sizes = _copies(names)
+    n = len(ids)
     result: Array = None
-    of_token = np.repeat(np.arange(len(sizes)), sizes)  # (n,), the distinct token of each place of `order`
-    ends = np.cumsum(np.where(sizes[of_token] > 1, sizes[of_token], 0))  # (n,), the pairs up to this place
-    lo = 0
-    while lo < n:
-        before = ends[lo - 1] if lo else 0
-        hi = max(lo + 1, int(np.searchsorted(ends, before + COPIES, "right")))  # the places of about COPIES pairs
-        counts = np.diff(ends[lo:hi], prepend=before)  # (places,)
-        within = np.arange(ends[hi - 1] - before) - np.repeat(np.cumsum(counts) - counts, counts)  # (pairs,)
-        rows = np.repeat(order[lo:hi], counts)
-        copies = order[np.repeat(starts[of_token[lo:hi]], counts) + within]
-        counted = (copies != rows) & (copies + shift < n) & (copies + shift != rows)
-        rows, columns = rows[counted], copies[counted] + shift
-        seen = visible(rows[:, None], columns[:, None])[:, 0, 0]  # (pairs,)
-        rows, columns = rows[seen], columns[seen]
+    for rows, copies in _pairs_of_copies(np.asarray(ids)):
+        columns = copies + shift  # (pairs,)
+        counted = (copies != rows) & (columns < n) & (columns != rows)
+        rows, columns = rows[counted], columns[counted]
+        if len(rows):
+            seen = visible(rows[:, None], columns[:, None])[:, 0, 0]  # (pairs,)
+            rows, columns = rows[seen], columns[seen]
         if len(rows):
             firsts = np.flatnonzero(np.diff(rows, prepend=-1))  # the first pair of each query
             mass = np.add.reduceat(cells(rows[:, None], columns[:, None])[..., 0, 0], firsts, -1)  # (heads, queries)
             result = np.full((len(mass), n), np.nan, np.float32) if result is None else result
             result[:, rows[firsts]] = np.minimum(mass, 1)
-        lo = hi
     return np.full((1, n), np.nan, np.float32) if result is None else result
+
+
+def _pairs_of_copies(names: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield each token with a copy beside each of its copies, itself among them: (pairs,) each, about COPIES at a time.
+
+    No token has pairs in two parts.
+    """
+    order, starts, sizes = _copies(names)
+    of_place = np.repeat(np.arange(len(sizes)), sizes)  # (n,), the distinct token of each place of `order`
+    ends = np.cumsum(np.where(sizes > 1, sizes, 0)[of_place])  # (n,), the pairs up to this place
+    lo = 0
+    while lo < len(order):
+        before = ends[lo - 1] if lo else 0
+        hi = max(lo + 1, int(np.searchsorted(ends, before + COPIES, "right")))
+        counts = np.diff(ends[lo:hi], prepend=before)  # (places,)
+        number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)  # (pairs,), of the copy
+        yield np.repeat(order[lo:hi], counts), order[np.repeat(starts[of_place[lo:hi]], counts) + number]
+        lo = hi
 
 
 def _copies(names: Array) -> tuple[Array, Array, Array]:
