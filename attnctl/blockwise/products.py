@@ -62,7 +62,9 @@ def _weights_between(call: Call, logsumexp: Array, rows: Array, columns: Array) 
         """Return an array (heads, grids, r, …) of the queries as (kv_heads, grids, share, r, …)."""
         return array.reshape(kv_heads, -1, *array.shape[1:]).transpose(1, 2)
 
-    q = by_key_head(_wide(call.queries[:, i])).reshape(kv_heads, grids, -1, d)  # (kv_heads, grids, share · r, d)
+    q = by_key_head(_in_bits(call, call.queries[:, i])).reshape(
+        kv_heads, grids, -1, d
+    )  # (kv_heads, grids, share · r, d)
     # the heads that share a key are rows of one product
     raw = (q @ _wide(call.keys[:, j]).mT).view(
         kv_heads, grids, -1, r, columns.shape[1]
@@ -91,7 +93,7 @@ def weights_at_offset(call: Call, logsumexp: Array, offset: int) -> Array:
     with products_of(call.queries.numel() if isinstance(call.queries, torch.Tensor) else call.queries.size):
         call = as_torch(call)
         kv_heads = call.keys.shape[0]
-        q = _wide(call.queries[:, lo:hi]).reshape(kv_heads, n_heads // kv_heads, hi - lo, -1)
+        q = _in_bits(call, call.queries[:, lo:hi]).reshape(kv_heads, n_heads // kv_heads, hi - lo, -1)
         k = _wide(call.keys[:, lo + diagonal : hi + diagonal])[:, None]  # (kv_heads, 1, rows, d)
         step = max(1, BLOCK // (n_heads * q.shape[-1]))
         blocks = [(a * b).sum(-1) for a, b in zip(torch.split(q, step, -2), torch.split(k, step, -2), strict=True)]
@@ -106,13 +108,21 @@ def weights_at_offset(call: Call, logsumexp: Array, offset: int) -> Array:
     return result
 
 
+def _in_bits(call: Call, queries: torch.Tensor) -> torch.Tensor:
+    """Return queries that give scaled scores in bits, log2(e) of the natural ones, where nothing but the softmax follows.
+
+    exp2 is faster than exp for results near 0.
+    """
+    queries = _wide(queries)
+    return queries if call.bends_scores else queries * (call.effective_scale * LOG2_E / call.temperature)
+
+
 def _exponentials(call: Call, raw: torch.Tensor, bias: torch.Tensor | None, lse: torch.Tensor) -> torch.Tensor:
-    """Return the weights of raw scores, 1 at most: shapes that broadcast; `raw` is overwritten."""
-    scale = call.effective_scale
+    """Return the weights of scores of the queries of `_in_bits`, 1 at most: shapes that broadcast; `raw` is overwritten."""
     if call.bends_scores:
-        raw, scale = call.scaled_part(raw, None if bias is None else bias.to(raw.dtype)), 1.0
-    # above 0 only by the rounding of large scores, or for a hidden key; exp2 is faster than exp for results near 0
-    powers = raw.mul_(scale / call.temperature * LOG2_E).sub_(lse.to(raw.dtype) * LOG2_E).clamp_(max=0)
+        raw = call.scaled_part(raw, None if bias is None else bias.to(raw.dtype)).mul_(LOG2_E / call.temperature)
+    # above 0 only by the rounding of large scores, or for a hidden key
+    powers = raw.sub_(lse.to(raw.dtype) * LOG2_E).clamp_(max=0)
     odd = ~lse.isfinite()  # -inf for a row that sees nothing
     weights = powers.exp2_()
     return weights.masked_fill_(odd, 0) if bool(odd.any()) else weights
