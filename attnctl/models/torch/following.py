@@ -38,10 +38,17 @@ SCALES = MULTIPLICATION.union(  # functions that multiply each weight by a numbe
     "masked_fill where tril triu nan_to_num threshold hardshrink".split(),  # noqa: SIM905
 )
 FRESH = frozenset(["new_zeros", "new_ones", "new_empty", "new_full"])  # they read no number of the tensor
+RANDOM = frozenset(["rand", "randn", "rand_like", "randn_like", "normal", "normal_", "uniform_"])
+MIXED_ORIGINS = 1000  # more are not kept: the state of a recurrence has one more at each token
 JOINS = frozenset(["cat", "concat", "concatenate"])
 SUMMARIES = frozenset(
     "sum mean max min amax amin argmax argmin norm logsumexp topk any all item numel size dim".split()  # noqa: SIM905
 )
+
+
+def _mixture(origins: Sequence[object]) -> frozenset[object]:
+    """Return the mark of what was made of tensors with these marks."""
+    return frozenset().union(*(origin if isinstance(origin, frozenset) else {origin} for origin in origins))
 
 
 @dataclass(eq=False)
@@ -51,6 +58,7 @@ class Follower:
     layouts: ByTensor[Layout] = field(default_factory=ByTensor)
     tables: ByTensor[Table] = field(default_factory=ByTensor)
     constants: ByTensor[bool] = field(default_factory=ByTensor)
+    random: ByTensor[bool] = field(default_factory=ByTensor)  # constants of random numbers, drawn in this forward
     origins: ByTensor[object] = field(default_factory=ByTensor)
     grown: ByTensor[bool] = field(default_factory=ByTensor)  # new keys after those of a cache
     chunks: ByTensor[Chunk] = field(default_factory=ByTensor)
@@ -78,8 +86,17 @@ class Follower:
             return False
         return not self.written or tensor.untyped_storage().data_ptr() not in self.written
 
+    def note_constant(self, out: Array, name: str, tensors: Sequence[Array]) -> None:
+        """Note the result of a function that reads constants alone, or nothing."""
+        self.constants[out] = True
+        if name in RANDOM or any(tensor in self.random for tensor in tensors):
+            self.random[out] = True
+
     def origin(self, tensor: Array) -> object:
-        """Return a mark that two tensors share if they were projected from the same tensor."""
+        """Return a mark; two tensors have equal ones if they were made of the same tensors.
+
+        So queries and keys that were multiplied with the same cosines come from the same tokens.
+        """
         if self.written and (kept := self.written.get(tensor.untyped_storage().data_ptr())) is not None:
             return kept
         if tensor not in self.origins:
@@ -141,7 +158,7 @@ class Follower:
         moving = [tensor for tensor in tensors if not self.is_constant(tensor)]
         if not moving or name in FRESH:
             for part in results:
-                self.constants[part] = True
+                self.note_constant(part, name, tensors)
             return out
         if name.startswith("conv") or name == "embedding":
             for part in results:
@@ -245,14 +262,16 @@ class Follower:
         floats = [tensor for tensor in moving if tensor.is_floating_point() or tensor.is_complex()]
         if not floats:
             return
-        first = self.origin(floats[-1])
-        is_one = all(self.origin(tensor) is first for tensor in floats)
         joined = name in JOINS
+        origins = [self.origin(tensor) for tensor in floats]
+        is_one = all(origin == origins[-1] for origin in origins)
         known = None if joined else next((self.extras[tensor] for tensor in floats if tensor in self.extras), None)
         if known is not None:
             self.extras[out] = known
         if joined or is_one:
-            self.origins[out] = first
+            self.origins[out] = origins[-1]
+        elif len(mixture := _mixture(origins)) <= MIXED_ORIGINS:
+            self.origins[out] = mixture
         if (joined and not is_one) or any(self.is_grown(tensor) for tensor in floats):
             self.grown[out] = True
         parts = [self.chunks.get(tensor) for tensor in floats]

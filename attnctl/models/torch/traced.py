@@ -165,7 +165,7 @@ class Tracer(Follower):
             return self.follow(name, args, keywords, out)
         constant = [self.is_constant(tensor) for tensor in product.operands]
         if all(constant):
-            self.constants[out] = True
+            self.note_constant(out, name, product.operands)
             return out
         moving = [tensor for tensor, still in zip(product.operands, constant, strict=True) if not still]
         if len(moving) == 2 and self.states.is_read(product):
@@ -249,7 +249,7 @@ class Tracer(Follower):
                 size = product.operands[place].shape[index]
                 is_feature = constant[place] and place == 1
                 axes[letter] = fresh_axis(size, is_feature) if layout is None or constant[place] else layout[index]
-        if any(constant) and product.summed:
+        if any(constant) and product.summed and product.operands[constant.index(True)] not in self.random:
             axes |= _axes_with_weights(product, constant.index(True), axes)
         outside = [set(product.letters[place]) - set(product.letters[1 - place]) - {"."} for place in (0, 1)]
         for letter in outside[0] | outside[1] if not any(constant) else outside[0]:
@@ -273,7 +273,7 @@ class Tracer(Follower):
             tuple(atom for letter in product.result if letter in outside[place] for atom in axes[letter])
             for place in (0, 1)
         )
-        is_cross = constant[0] or self.origin(a) is not self.origin(b)
+        is_cross = constant[0] or self.origin(a) != self.origin(b)
         self.tables[out] = Table(rows, columns, (a, layouts[0]), (b, layouts[1]), is_cross)
 
     def _use_table(

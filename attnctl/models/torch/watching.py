@@ -267,7 +267,7 @@ class _Mode(TorchFunctionMode):
         constant = self.tracer.is_constant(query)
         if constant and self.tracer.is_constant(key):
             return out
-        is_cross = constant or self.tracer.origin(query) is not self.tracer.origin(key)
+        is_cross = constant or self.tracer.origin(query) != self.tracer.origin(key)
         sides = [(self.tracer.layouts.get(side) or ((), ()))[-2] for side in (query, key)]
         call.unnamed, is_cross = self.tracer.unnamed(sides[0], sides[1], is_cross)
         call.extra = self.tracer.extra_keys(key, call.shape, is_cross)

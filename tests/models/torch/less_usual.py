@@ -283,6 +283,22 @@ class WeightsOfEachText(Written):
         return torch.bmm((q @ k.mT / math.sqrt(D)).softmax(-1), v)
 
 
+class DrawnQueries(Written):
+    """Queries that are drawn for each text (slot attention 1.5.2): several texts are no heads."""
+
+    heads = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean, self.spread = nn.Parameter(torch.zeros(1, 1, D)), nn.Parameter(torch.ones(1, 1, D))
+
+    def forward(self, x):
+        drawn = self.mean + self.spread * torch.randn(B, 3, D)
+        q, k, v = self.q(drawn), self.k(x), self.v(x)
+        self.expect(q, k)
+        return torch.einsum("bij,bjd->bid", (torch.einsum("bid,bjd->bij", q, k) / math.sqrt(D)).softmax(-1), v)
+
+
 LESS_USUAL = [kind for kind in Written.__subclasses__() if kind.__module__ == __name__] + [
     InputOfEachHeadFused,
     SummariesInPlace,

@@ -58,6 +58,73 @@ def test_tokens_that_look_at_each_other_are_self_attention(kind: type[Written]) 
     assert {call.kind for call in traces} == {"self"}
 
 
+class Turned(Plain):
+    """Queries and keys are turned by a table of cosines, which a caller gives, or the module keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        angles = torch.arange(N)[:, None] / 10.0 ** torch.arange(D // H // 2)  # (n, d / 2)
+        self.plain = torch.cat([angles, angles], -1)  # no buffer
+        self.in_a_dictionary = {"angles": self.plain}
+
+    def forward(self, x, table=None, is_fused=False):
+        table = table if isinstance(table, torch.Tensor) else getattr(self, table)
+        table = table["angles"] if isinstance(table, dict) else table
+        q, k, v = self.projected(x)
+        q, k, v = (self.split(part) for part in (q, k, v))
+        q, k = (self.turned(part, table) for part in (q, k))
+        self.expect(*(part.transpose(1, 2).reshape(B, N, D) for part in (q, k)))
+        if is_fused:
+            return self.joined(functional.scaled_dot_product_attention(q, k, v))
+        return self.joined((q @ k.mT / math.sqrt(D // H)).softmax(-1) @ v)
+
+    def turned(self, part, table):
+        table = table[: part.shape[-2]]
+        first, second = part.chunk(2, -1)
+        return part * table.cos() + torch.cat([-second, first], -1) * table.sin()
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("table", ["plain", "in_a_dictionary", torch.randn(N, D // H)])
+def test_queries_and_keys_that_the_same_table_turns_are_self_attention(table: str | torch.Tensor, fused: bool) -> None:
+    model = built(Turned)
+    for _ in range(2):
+        with attnctl.capture(model) as traces:
+            model(texts(), table, fused)
+        assert [(call.kind, call.layer) for call in traces] == [("self", 0)]
+        assert (traces[0].weights - model.expected[-1]).abs().max() < EXACT
+
+
+def test_two_texts_with_the_same_places_are_cross_attention() -> None:
+    """Also if they are as long as each other."""
+
+    class Reader(Plain):
+        def forward(self, x, other, places):
+            q, k, v = map(self.split, self.projected(x + places, other + places))
+            return self.joined((q @ k.mT).softmax(-1) @ v)
+
+    model, places = built(Reader), torch.randn(1, N, D)
+    with attnctl.capture(model) as traces:
+        model(texts(), torch.randn(B, N, D), places)
+        model(texts(), texts(), places)
+    assert [call.kind for call in traces] == ["cross", "cross"]
+
+
+def test_queries_and_keys_to_which_the_same_places_are_added_are_self_attention() -> None:
+    class Placed(Plain):
+        def forward(self, x, places):
+            q, k, v = self.q(x + places), self.k(x + places), self.v(x)
+            self.expect(q, k)
+            q, k, v = map(self.split, (q, k, v))
+            return self.joined((q @ k.mT / math.sqrt(D // H)).softmax(-1) @ v)
+
+    model = built(Placed)
+    with attnctl.capture(model) as traces:
+        model(texts(), torch.randn(1, N, D))
+    assert [call.kind for call in traces] == ["self"]
+    assert (traces[0].weights - model.expected[-1]).abs().max() < EXACT
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_loop_over_texts_is_no_loop_over_queries(fused: bool) -> None:
     """Also if there are as many texts as tokens."""
