@@ -70,6 +70,11 @@ CONTEXT = "layer context against what is shown, max |Δ| / max |context|"
 
 def _against_model(model: Model, text: str, trace: Trace, limit: float) -> tuple[CheckFinding, CheckFinding]:
     """Compare the weights with the model's own, and the weights and values with the context that the model computes."""
+    if trace.model.nature.has_own_code:
+        errors = {layer.layer: _error_of_product(layer) for layer in trace.layers if layer.context is not None}
+        known = {number: error for number, error in errors.items() if error is not None}
+        of_context = _finding_of_layers(CONTEXT, trace, known, 10 * limit, "its values are not seen")
+        return CheckFinding(EAGER, None, "a module of your own has no other path"), of_context
     if not isinstance(model, Checkpoint):
         why = "a built-in model has no other path"
         return CheckFinding(EAGER, None, why), CheckFinding(CONTEXT, None, why)
@@ -163,44 +168,85 @@ def _finding_of_layers(title: str, trace: Trace, errors: Mapping[int, float], li
     return CheckFinding(title, None, f"{error}, but not for layers {number_list(missing)}: {why}")
 
 
-def _against_fused(trace: Trace, limit: float) -> CheckFinding:
-    title = "context against torch's fused kernel, max |Δ| / max |context|"
-    import torch
-    from torch.nn.functional import scaled_dot_product_attention
+FUSED = "context against torch's fused kernel, max |Δ| / max |context|"
 
+
+def _against_fused(trace: Trace, limit: float) -> CheckFinding:
+    if trace.model.nature.has_own_code:
+        return _own_code_against_fused(trace, limit)
     worst, temperature = 0.0, trace.model.temperature or 1.0
     for layer in trace.layers:
         if layer.queries is None or layer.keys is None or layer.values is None or layer.context is None:
-            return CheckFinding(title, None, "the source gives no queries, keys and values")
+            return CheckFinding(FUSED, None, "the source gives no queries, keys and values")
         if trace.model.caps_scores or has_sinks(trace):
             return _against_product(trace, limit, "no fused kernel knows soft caps and sinks")
         if layer.dropped_weights is not None:
             return _against_product(trace, limit, "the fused kernel drops other weights")
-        bias = torch.zeros(layer.queries.shape[0], layer.queries.shape[1], layer.keys.shape[1])  # (heads, n_q, n_k)
-        if layer.bias is not None:
-            bias += torch.tensor(np.asarray(layer.bias, dtype=np.float32)) / temperature
-        if layer.mask is not None:
-            bias.masked_fill_(~torch.tensor(layer.mask), -torch.inf)
-        q, k, v = (torch.tensor(part, dtype=torch.float32)[None] for part in (layer.queries, layer.keys, layer.values))
-        ours = layer.context
+        bias = None if layer.bias is None else layer.bias / temperature
         scale = _scale_of_scores(trace, layer) / temperature
-        kernel = scaled_dot_product_attention(q, k, v, attn_mask=bias[None], scale=scale)[0].numpy()
-        worst = worse_error(worst, float(np.abs(ours - kernel).max(initial=0) / max(np.abs(ours).max(initial=0), 1e-9)))
-    return CheckFinding(title, worst <= 10 * limit, f"{worst:.1e}")
+        worst = worse_error(worst, _error_of_kernel(layer, layer.queries, layer.keys, scale, bias))
+    return CheckFinding(FUSED, worst <= 10 * limit, f"{worst:.1e}")
+
+
+def _own_code_against_fused(trace: Trace, limit: float) -> CheckFinding:
+    """Compare each layer's context with the kernel's: by queries and keys, or by the scores of the module's code."""
+    worst, is_by_scores = 0.0, False
+    for layer in trace.layers:
+        if layer.values is None or layer.context is None:
+            return CheckFinding(FUSED, None, "the module gives no values")
+        if has_sinks(trace):
+            return _against_product(trace, limit, "the fused kernel knows no sinks")
+        error = np.inf
+        if layer.queries is not None and layer.keys is not None:
+            error = _error_of_kernel(layer, layer.queries, layer.keys, _scale_of_scores(trace, layer))
+        if not error <= 10 * limit:  # a bias, a cap, a norm: the kernel reads the module's scores, and zeros
+            if layer.scaled_scores is None:
+                return _against_product(trace, limit, "attnctl does not see what the module's code does to its scores")
+            n_heads, n_q, n_k = layer.scaled_scores.shape
+            zeros = np.zeros((n_heads, max(n_q, n_k), layer.values.shape[-1]), np.float32)
+            error = _error_of_kernel(layer, zeros[:, :n_q], zeros[:, :n_k], 1.0, layer.scaled_scores)
+            is_by_scores = True
+        worst = worse_error(worst, error)
+    why = ": by its scores, which are more than queries × keys × a scale" if is_by_scores else ""
+    return CheckFinding(FUSED, worst <= 10 * limit, f"{worst:.1e}{why}")
+
+
+def _error_of_kernel(
+    layer: LayerTrace, queries: Floats, keys: Floats, scale: float, bias: Floats | None = None
+) -> float:
+    """Return how far the context lies from the kernel's, in shares of the largest; `bias` is added to scaled scores."""
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    assert layer.values is not None and layer.context is not None
+    added = torch.zeros(queries.shape[0], queries.shape[1], keys.shape[1])  # (heads, n_q, n_k)
+    if bias is not None:
+        added += torch.tensor(np.asarray(bias, dtype=np.float32))
+    if layer.mask is not None:
+        added.masked_fill_(~torch.tensor(layer.mask), -torch.inf)
+    q, k, v = (torch.tensor(part, dtype=torch.float32)[None] for part in (queries, keys, layer.values))
+    kernel = scaled_dot_product_attention(q, k, v, attn_mask=added[None], scale=scale)[0].numpy()
+    largest = max(np.abs(layer.context).max(initial=0), 1e-9)
+    return float(np.abs(layer.context - kernel).max(initial=0) / largest)
 
 
 def _against_product(trace: Trace, limit: float, why: str) -> CheckFinding:
     """Compare each layer's context with weights × values in double precision; `why` says why no fused kernel is used."""
     worst = 0.0
     for layer in trace.layers:
-        weights = layer.weights if layer.dropped_weights is None else layer.dropped_weights  # (heads, n_q, n_k)
-        if weights is None or layer.values is None or layer.context is None:
-            continue
-        product = weights.astype(np.float64) @ layer.values  # (heads, n_q, d_v)
-        largest = max(np.abs(product).max(initial=0), 1e-9)
-        worst = worse_error(worst, float(np.abs(layer.context - product).max(initial=0) / largest))
+        worst = worse_error(worst, _error_of_product(layer) or 0.0)
     title = "context against weights × values in float64, max |Δ| / max |context|"
     return CheckFinding(title, worst <= 10 * limit, f"{worst:.1e}: {why}")
+
+
+def _error_of_product(layer: LayerTrace) -> float | None:
+    """Return how far the context lies from weights × values in float64, in shares of the largest; None if one is unknown."""
+    weights = layer.weights if layer.dropped_weights is None else layer.dropped_weights  # (heads, n_q, n_k)
+    if weights is None or layer.values is None or layer.context is None:
+        return None
+    product = weights.astype(np.float64) @ layer.values  # (heads, n_q, d_v)
+    largest = max(np.abs(product).max(initial=0), 1e-9)
+    return float(np.abs(layer.context - product).max(initial=0) / largest)
 
 
 def _rescaled_rows(weights: Array) -> Array:

@@ -26,6 +26,7 @@ class Nature(NamedTuple):
     is_demo: bool = False  # a model that comes with attnctl
     has_matrices: bool = True  # if not, each row is its own query, key and value
     knows_layers: bool = True  # how many there are is known before it runs
+    has_own_code: bool = False  # a module whose code may do anything to its scores
     scaled_by: str = "was asked for"  # who chose a scale other than the default
 
     @property
@@ -41,7 +42,7 @@ _NATURES = {
     "weights": Nature(scaled_by="its file or an option sets"),
     "checkpoint": Nature(is_network=True, scaled_by="the model sets"),
     "matrix": Nature(is_given=True),
-    "module": Nature(knows_layers=False),
+    "module": Nature(knows_layers=False, has_own_code=True),
 }
 _OTHER = Nature()
 

@@ -136,7 +136,13 @@ def _scaled_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     if layer.scaled_scores is None:
         return None
     scale, d_k, cap = trace.model.scale, trace.model.d_k, trace.model.soft_cap
-    if scale == 1.0:
+    if trace.model.nature.has_own_code:
+        formula = "scaled scores: what the softmax reads"
+        sentence = (
+            "Computed by the model's own code from queries and keys, with its scale, and with its bias, cap or norm if it "
+            "has one."
+        )
+    elif scale == 1.0:
         formula, sentence = "scaled scores = scores", "Not scaled: the scores stay as they are."
     elif trace.model.has_default_scale:
         formula = f"scaled scores = scores / √{d_k}"
@@ -208,6 +214,13 @@ def _weights_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
         sentence = (
             "Each score's exponential, divided by the sum over its row and a learned sink, which gives nothing back."
         )
+    if trace.model.nature.has_own_code and layer.scaled_scores is None:
+        formula = "weights"
+        sentence = (
+            f"Computed by the model's own code, whose softmax or other function attnctl does not see in full{whole}."
+        )
+        if layer.sink_weights is not None:
+            sentence = sentence.removesuffix(f"{whole}.") + ": rows may sum to less than 1."
     if trace.model.nature.is_given and layer.scaled_scores is None:
         meaning = (
             "says how token i shares out its attention"

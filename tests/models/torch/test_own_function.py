@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,11 @@ import torch
 import attnctl
 from attnctl.checks.own_functions import names_function
 from attnctl.commands.docs.site import FOLDER
+from attnctl.models import check
+from attnctl.models.check import check_attention
+from attnctl.models.torch.module_model import ModuleModel
+from attnctl.source import record_trace
+from attnctl.trace.steps import walk_steps
 from tests.conftest import SAMPLES, Refused, Run
 
 TINY = f"{SAMPLES / 'own_model' / 'tiny.py'}:build"
@@ -265,3 +271,68 @@ def test_what_answers_no_needle_is_one_line(refused: Refused) -> None:
 
 def test_the_table_is_whole() -> None:
     assert len(TABLE) == 12
+
+
+def biased(scores: torch.Tensor) -> torch.Tensor:
+    return (scores + torch.randn(scores.shape, generator=torch.Generator().manual_seed(2))).softmax(-1)
+
+
+def capped(scores: torch.Tensor) -> torch.Tensor:
+    return (0.5 * torch.tanh(scores / 0.5)).softmax(-1)
+
+
+def squared(scores: torch.Tensor) -> torch.Tensor:
+    """Rows of shares that no softmax gave, some of them 0 (as entmax 1.3 makes them)."""
+    shares = scores.relu() ** 2 + 1e-6
+    return shares / shares.sum(-1, keepdim=True)
+
+
+class Scored(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        torch.manual_seed(0)
+        self.function, self.qkv = function, torch.nn.Linear(8, 24)
+
+    def forward(self, x):
+        q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        return self.function(2 * q @ k.mT) @ v
+
+
+def scored(function) -> ModuleModel:
+    def vectors(text: str) -> torch.Tensor:
+        return torch.randn(1, len(text.split()), 8, generator=torch.Generator().manual_seed(1))
+
+    return ModuleModel.of_parts(Scored(function).eval(), vectors, "Scored")
+
+
+TEXT = "one two three four"
+
+
+@pytest.mark.parametrize("function", [biased, capped, squared])
+def test_a_check_holds_whatever_a_module_does_to_its_scores(function) -> None:
+    findings = check_attention(scored(function), TEXT)
+    assert not [finding for finding in findings if finding.holds is False]
+    assert [finding.holds for finding in findings if finding.sentence == check.CONTEXT] == [True]
+    assert [finding.holds for finding in findings if finding.sentence.startswith("context against")] == [True]
+
+
+@pytest.mark.parametrize(("name", "title"), [("weights", check.CONTEXT), ("scaled_scores", check.FUSED)])
+def test_a_check_of_a_module_finds_what_is_wrong(name: str, title: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*args, **keywords):
+        trace = record_trace(*args, **keywords)
+        (layer,) = trace.layers
+        return replace(trace, layers=(replace(layer, **{name: getattr(layer, name)[:, ::-1].copy()}),))
+
+    monkeypatch.setattr(check, "record_trace", wrong)
+    findings = check_attention(scored(biased), TEXT)
+    assert [finding.sentence for finding in findings if finding.holds is False] == [title]
+
+
+@pytest.mark.parametrize("function", [biased, squared])
+def test_steps_say_that_the_code_of_a_module_made_the_numbers(function) -> None:
+    trace = record_trace(scored(function), TEXT)
+    formulas = {step.name: step.formula for step in walk_steps(trace, heads=[0])}
+    assert formulas["weights"] == ("weights = softmax(scaled scores)" if function is biased else "weights")
+    assert ("scaled" in formulas) == (function is biased)
+    if function is biased:
+        assert "×" not in formulas["scaled"] and "/" not in formulas["scaled"]
