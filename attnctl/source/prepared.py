@@ -237,9 +237,9 @@ class ChangedReading(Generic[Result]):
             keys = source.subject.key_axis
             # the queries are the last tokens of a text, as with a cache
             whole = keys is source.tokens or set(source.tokens) <= set(keys)
-            notes += (
-                Note(sentence, "input") for sentence in dropped_letters(source.text, keys if whole else source.tokens)
-            )
+            tokens = keys if whole else source.tokens
+            if any(token.id is not None or token.start is not None for token in tokens):  # no tokenizer gave numbers
+                notes += (Note(sentence, "input") for sentence in dropped_letters(source.text, tokens))
         if measure is not None:
             notes.append(measure.note if self._knows_w_o else measure.note_without_w_o or measure.note)
         if prepared.change_notes:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 KEPT = frozenset(["queries", "keys", "values", "scores", "scaled_scores", "mask", "context"])
 PREDICTED = 5  # words after the text
+UNNAMED = "names no tokens: they have numbers, and no place in the text. A tokenizer in its place names them."
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,6 +241,8 @@ class ModuleModel(TextModel):
         seen = _Layers("self" if keys is None else "cross", shapes, visit)
         output = self._forward(inputs, seen)
         seen.notes += [Note(sentence, "input") for sentence in unnamed_sentences(seen.unnamed)]
+        if inputs.tokens is None and inputs.photograph is None and all(token.start is None for token in queries):
+            seen.notes.append(Note(f"The function that gives {self.info.name} its inputs {UNNAMED}", "input"))
         subject = Subject(text, tuple(tokens), self.info, keys, notes=tuple(seen.notes))
         return Run(subject, predictions=self._predictions(output, inputs))
 

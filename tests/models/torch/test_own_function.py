@@ -336,3 +336,14 @@ def test_steps_say_that_the_code_of_a_module_made_the_numbers(function) -> None:
     assert ("scaled" in formulas) == (function is biased)
     if function is biased:
         assert "×" not in formulas["scaled"] and "/" not in formulas["scaled"]
+
+
+def test_a_function_that_names_no_tokens_is_no_tokenizer(run: Run) -> None:
+    """Five tokens for three words: the letters were not dropped by anything."""
+    Path("letters.py").write_text(
+        OWN + "\ndef letters():\n    return Own(), lambda text: torch.randn(1, len(text), 8)\n"
+    )
+    out = " ".join(run("explain", "a b c", "--model", "letters.py:letters").out.split())
+    assert "dropped letters" not in out
+    assert "The function that gives Own its inputs names no tokens" in out
+    assert "names no tokens" not in " ".join(run("explain", "a b c", "--model", "mine.py:with_function").out.split())
