@@ -109,7 +109,7 @@ class OverviewReading:
 
     def value(self, run: Run) -> Overview:
         """Return the overview."""
-        more_notes = () if self._statistics is None else self._statistics.notes
+        more_notes = () if self._statistics is None else self._statistics.notes_of(run.subject.model)
         return Overview(
             replace(run.subject, notes=(*run.subject.notes, *more_notes)) if more_notes else run.subject,
             grid=None if self._grid is None else self._grid.value(run),

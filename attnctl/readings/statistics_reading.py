@@ -13,8 +13,14 @@ from attnctl.readings.head_statistics import HeadStatistics, statistics_of_count
 from attnctl.readings.overview import LongRow, Overview
 from attnctl.runtime.arrays import Bools
 from attnctl.text.tokens import Token
+from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.notes import Note
 from attnctl.trace.run import Run
+
+VALUES_BEFORE_W_O = Note(
+    "What sinks bring is measured by values before W_O, which is unknown here (a trace of a checkpoint does not hold it): "
+    "after W_O the numbers differ, and a passing sink may be an empty one."
+)
 
 
 class HeadStatisticsReading:
@@ -28,6 +34,7 @@ class HeadStatisticsReading:
         self._tokens, self._keys, self._left_out = tokens, keys, left_out
         self._heads: list[HeadStatistics] = []
         self._counted: dict[int, Bools] = {}  # layer → the queries that count (n_q,)
+        self._lacks_w_o = False  # whether sinks were measured by values that did not go through the layer's W_O
 
     def may_lag(self, layer: LayerAttention) -> bool:
         """Return true: also of a short text the statistics are computed from queries and keys."""
@@ -37,11 +44,15 @@ class HeadStatisticsReading:
         """Compute the statistics of one layer. Raises AttnctlError if its scores are NaN or infinite."""
         heads, self._counted[layer.layer] = statistics_of_counted(layer, self._tokens, self._keys, self._left_out)
         self._heads += heads
+        has_sinks = any(head["sink_norm"] is not None for head in heads)
+        self._lacks_w_o = self._lacks_w_o or (has_sinks and layer.output_matrix is None)
 
-    @property
-    def notes(self) -> tuple[Note, ...]:
-        """Return a note if some queries do not count in the means; else ()."""
-        return count_notes(self._counted.values())
+    def notes_of(self, info: ModelInfo) -> tuple[Note, ...]:
+        """Return notes if some queries do not count in the means, or if sinks were measured without the W_O of the model."""
+        # a built-in model has its W_O in its trace, or has none
+        projects = info.nature.is_network or not info.nature.knows_layers
+        without = (VALUES_BEFORE_W_O,) if self._lacks_w_o and projects else ()
+        return (*count_notes(self._counted.values()), *without)
 
     def kept_in(self, overview: Overview | LongRow, name: str) -> tuple[HeadStatistics, ...]:
         """Return the statistics that an overview holds. Raises AttnctlError if it holds no statistics of these heads."""

