@@ -78,11 +78,34 @@ def checked_trace(trace: Trace, source: str) -> Trace:
     Raises AttnctlError, naming `source`, for impossible sizes or numbers.
     """
     check_sizes(trace, source)
+    trace = with_causal_masks(trace)
     limit = max(NOTED, tolerance(STORED, trace.model.dtype))
     wrong = [gap for gap in worst_gaps(trace, CELLS) if not gap.holds(limit)]
     doubts = (Note(f"Doubtful numbers: {RULES[gap.rule][1]}, by up to {gap}.", "doubt") for gap in wrong)
     notes = (*trace.notes, *weights_notes(trace), *doubts, *place_notes(trace.subject))
     return trace.about(notes=tuple({note: note for note in notes}.values()))
+
+
+def with_causal_masks(trace: Trace) -> Trace:
+    """Return a causal model's trace with the masks that its file leaves out, as a file of some steps alone does.
+
+    Without them each query would count as one that sees every key. A layer with weight on a hidden key stays as it is.
+    """
+    if not trace.model.causal or trace.key_tokens is not None:
+        return trace
+    keys = np.arange(len(trace.tokens))  # (n,)
+    layers = []
+    for layer in trace.layers:
+        rows = keys if layer.rows is None else np.asarray(layer.rows)  # (rows,)
+        if layer.mask is None and layer.weights is not None:
+            # layers of a model with a window may have it or not
+            for window in (trace.model.window, None):
+                mask: Bools = np.asarray(attention.visibility_mask(rows, keys, causal=True, window=window))  # (rows, n)
+                if not layer.weights[:, ~mask].any():
+                    layer = replace(layer, mask=mask)
+                    break
+        layers.append(layer)
+    return replace(trace, layers=tuple(layers))
 
 
 # --- what cannot be ----------------------------------------------------------------------------------------------

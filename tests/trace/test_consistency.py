@@ -343,3 +343,38 @@ def test_a_file_and_a_worker_keep_the_kind_of_each_note(tmp_path: Path, kind: No
     assert isinstance(trace, Trace) and kind in trace.noted
     pickle.loads(pickle.dumps(replace(trace))).save(tmp_path / "again.npz")
     assert attnctl.load(tmp_path / "again.npz").noted == trace.noted
+
+
+@pytest.mark.parametrize("steps", [("weights",), ("scaled", "weights")], ids=" ".join)
+@pytest.mark.parametrize("how", [{}, {"n_heads": 2, "window": 3}], ids=["whole", "window"])
+def test_a_causal_file_without_its_mask_counts_only_the_keys_that_a_query_sees(
+    steps: tuple[str, ...], how: dict[str, Any]
+) -> None:
+    """Compare with numpy: the entropy's share of the largest, and the mass on copies, over earlier keys alone."""
+    text = "the cat saw the dog and the dog saw the cat"
+    whole = attend(text, causal=True, **how)
+    file = narrow_trace(whole, steps)
+    assert file.layers[0].mask is None
+    gap = np.arange(11)[:, None] - np.arange(11)
+    visible = (gap >= 0) & (gap < how.get("window", 11))
+    words = np.array(text.split())
+    copies = (words[:, None] == words) & (gap > 0) & visible
+    for read in (from_json(file.to_json()), trace_from_npz(trace_to_npz(file))):
+        assert read.layers[0].mask is not None and (read.layers[0].mask == visible).all()
+        assert doubts_of(read) == "" and [one for one in findings_of_trace(read) if one.holds is False] == []
+        for head, weights in zip(attnctl.heads(read), whole.layers[0].all_weights().astype(float), strict=True):
+            logs = np.log(np.where(weights > 0, weights, 1))
+            shares = -(weights * logs).sum(-1)[1:] / np.log(visible.sum(-1)[1:])
+            assert head["entropy_share"] == pytest.approx(shares.mean(), rel=1e-4)
+            some = copies.any(-1)
+            expected = (weights * copies).sum(-1)[some].mean() if some.any() else None
+            assert head["duplicate"] == (None if expected is None else pytest.approx(expected, rel=1e-4))
+            assert head["next"] is None
+
+
+def test_weights_on_later_keys_or_no_causal_model_give_no_mask() -> None:
+    for whole in (attend(TEXT), attend(TEXT, causal=True)):
+        layer = whole.layers[0]
+        weights = np.full_like(layer.all_weights(), 1 / layer.n_k)
+        file = replace(whole, layers=(replace(narrow_trace(whole, ["weights"]).layers[0], weights=weights),))
+        assert from_json(file.to_json()).layers[0].mask is None

@@ -168,8 +168,13 @@ def test_a_trace_without_w_o_notes_that_its_sinks_are_measured_before_it(run: Ru
     network = cast("Any", open_model("minilm")).network
     values: list[Any] = []
     site = network.encoder.layer[layer].attention
-    with torch.no_grad(), site.self.value.register_forward_hook(lambda _module, _inputs, output: values.append(output[0])):
-        network(torch.tensor([[token["id"] for token in run("explain", text, "-m", "minilm", "--json").json["tokens"]]]))
+    with (
+        torch.no_grad(),
+        site.self.value.register_forward_hook(lambda _module, _inputs, output: values.append(output[0])),
+    ):
+        network(
+            torch.tensor([[token["id"] for token in run("explain", text, "-m", "minilm", "--json").json["tokens"]]])
+        )
     d_v = site.self.attention_head_size
     of_head = slice(head * d_v, (head + 1) * d_v)
     value = values[0][:, of_head].double()  # (n, d_v)
