@@ -91,18 +91,19 @@ def with_causal_masks(trace: Trace) -> Trace:
 
     Without them each query would count as one that sees every key. A layer with weight on a hidden key stays as it is.
     """
-    if not trace.model.causal or trace.key_tokens is not None:
+    numbers = numbers_in_text(trace.tokens, trace.key_axis)
+    if not trace.model.causal or numbers is None or not (trace.key_tokens is None or "left-out" in trace.noted):
         return trace
-    keys = np.arange(len(trace.tokens))  # (n,)
+    queries, keys = np.arange(len(trace.tokens)), np.asarray(numbers)  # (n,), (n_k,)
     layers = []
     for layer in trace.layers:
-        rows = keys if layer.rows is None else np.asarray(layer.rows)  # (rows,)
+        rows = queries if layer.rows is None else np.asarray(layer.rows)  # (rows,)
         if layer.mask is None and layer.weights is not None:
             # layers of a model with a window may have it or not
             for window in (trace.model.window, None):
-                mask: Bools = np.asarray(attention.visibility_mask(rows, keys, causal=True, window=window))  # (rows, n)
-                if not layer.weights[:, ~mask].any():
-                    layer = replace(layer, mask=mask)
+                visible = attention.visibility_mask(rows, keys, causal=True, window=window)  # (rows, n_k)
+                if visible is not None and not layer.weights[:, ~visible].any():
+                    layer = replace(layer, mask=visible)
                     break
         layers.append(layer)
     return replace(trace, layers=tuple(layers))

@@ -372,6 +372,16 @@ def test_a_causal_file_without_its_mask_counts_only_the_keys_that_a_query_sees(
             assert head["next"] is None
 
 
+def test_a_causal_file_without_its_mask_and_a_key_counts_the_keys_that_are_left() -> None:
+    whole = without_left_out(attend(TEXT, causal=True), [2], True)
+    n = len(whole.tokens)
+    keys = np.delete(np.arange(n), 2)
+    read = from_json(narrow_trace(whole, ["weights"]).to_json())
+    visible = keys <= np.arange(n)[:, None]
+    assert read.layers[0].mask is not None and (read.layers[0].mask == visible).all()
+    assert doubts_of(read) == ""
+
+
 def test_weights_on_later_keys_or_no_causal_model_give_no_mask() -> None:
     for whole in (attend(TEXT), attend(TEXT, causal=True)):
         layer = whole.layers[0]
