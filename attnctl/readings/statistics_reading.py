@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
-from attnctl.layer import LayerAttention
+from attnctl.layer import LayerAttention, LayerTrace
 from attnctl.readings.counted_rows import count_notes
 from attnctl.readings.head_statistics import HeadStatistics, statistics_of_counted
 from attnctl.readings.overview import LongRow, Overview
@@ -16,6 +18,7 @@ from attnctl.text.tokens import Token
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.notes import Note
 from attnctl.trace.run import Run
+from attnctl.trace.subject import Subject, numbers_in_text
 
 VALUES_BEFORE_W_O = Note(
     "What sinks bring is measured by values before W_O, which is unknown here (a trace of a checkpoint does not hold it): "
@@ -24,14 +27,24 @@ VALUES_BEFORE_W_O = Note(
 
 
 class HeadStatisticsReading:
-    """A reading of the statistics of every head; the arguments are those of `statistics_of_counted`."""
+    """A reading of the statistics of every head; the arguments are those of `statistics_of_counted`.
+
+    The `subject` of a stored trace says whether keys were left out of it.
+    """
 
     predicts = False
 
     def __init__(
-        self, tokens: Sequence[Token], keys: Sequence[Token] | None = None, left_out: Sequence[int] = ()
+        self,
+        tokens: Sequence[Token],
+        keys: Sequence[Token] | None = None,
+        left_out: Sequence[int] = (),
+        subject: Subject | None = None,
     ) -> None:
         self._tokens, self._keys, self._left_out = tokens, keys, left_out
+        # of a trace that was stored without some keys: the numbers of the others in the text
+        stored = subject is not None and not left_out and "left-out" in subject.noted
+        self._numbers = numbers_in_text(tuple(tokens), tuple(keys)) if stored and keys is not None else None
         self._heads: list[HeadStatistics] = []
         self._counted: dict[int, Bools] = {}  # layer → the queries that count (n_q,)
         self._lacks_w_o = False  # whether sinks were measured by values that did not go through the layer's W_O
@@ -42,7 +55,12 @@ class HeadStatisticsReading:
 
     def take(self, layer: LayerAttention) -> None:
         """Compute the statistics of one layer. Raises AttnctlError if its scores are NaN or infinite."""
-        heads, self._counted[layer.layer] = statistics_of_counted(layer, self._tokens, self._keys, self._left_out)
+        keys, left_out, numbers = self._keys, self._left_out, self._numbers
+        if numbers is not None and layer.n_q == len(self._tokens) and layer.n_k == len(numbers):
+            # in their old columns, the first token and distances are those of the text
+            layer, keys = _in_columns_of_text(layer, numbers), None
+            left_out = [place for place in range(layer.n_k) if place not in set(numbers)]
+        heads, self._counted[layer.layer] = statistics_of_counted(layer, self._tokens, keys, left_out)
         self._heads += heads
         has_sinks = any(head["sink_norm"] is not None for head in heads)
         self._lacks_w_o = self._lacks_w_o or (has_sinks and layer.output_matrix is None)
@@ -71,3 +89,12 @@ class HeadStatisticsReading:
         if gates is None or not counted.any():
             return head
         return replace(head, values={**head.values, "gate": float(gates[head.head][counted].mean())})
+
+
+def _in_columns_of_text(layer: LayerAttention, numbers: Sequence[int]) -> LayerTrace:
+    """Return the weights of some keys, tokens `numbers` of the text, with a column of 0 for each token left out."""
+    weights = np.zeros((len(layer.heads), layer.n_q, layer.n_q), np.float32)
+    weights[:, :, list(numbers)] = layer.all_weights()
+    mask = np.zeros((layer.n_q, layer.n_q), bool)
+    mask[:, list(numbers)] = True if layer.mask is None else layer.mask
+    return LayerTrace(layer.layer, layer.heads, layer.kv_heads, weights=weights, mask=mask, tick=layer.tick)

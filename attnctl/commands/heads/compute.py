@@ -80,7 +80,7 @@ def measure_heads(
         raise UsageError(f"measures the weights of single heads: {why}", option="probe")
     if names is not None and joins_heads(prepared.measure):
         raise UsageError(f"names single heads, and {prepared.measure} is of all heads together", option="census")
-    statistics = HeadStatisticsReading(source.tokens, prepared.key_tokens, prepared.left_out)
+    statistics = HeadStatisticsReading(source.tokens, prepared.key_tokens, prepared.left_out, source.subject)
     overview: Overview = prepared.read(OverviewReading(statistics=statistics), tick)
     measured = list(overview.head_statistics)
     if probe and model is not None:

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from rich.cells import cell_len
 
@@ -190,3 +191,22 @@ def test_a_trace_without_w_o_notes_that_its_sinks_are_measured_before_it(run: Ru
     assert any("before W_O" in note for note in stored.json["notes"])
     without = run("heads", "trace.npz", "--layer", "0", "--head", "2", "--json")  # a head that has no sink
     assert "sink_norm" not in without.json["heads"][0] and "W_O" not in without.err
+
+
+def test_a_trace_without_its_first_key_has_the_numbers_of_its_text(run: Run) -> None:
+    """Compare with numpy on the model's own weights: the key that is gone is the first token, the others keep places."""
+    text = "Alice will eat pizza and Bob will drink tea"
+    place = ("-m", "demo-causal", "--layer", "1", "--head", "0")
+    weights = np.array(run("explain", text, *place, "--json").json["layers"][0]["heads"][0]["weights"])
+    weights[:, 0] = 0
+    weights = weights[1:] / weights[1:].sum(-1, keepdims=True)  # the first query sees nothing
+    own, distances = np.arange(1, 9), np.abs(np.arange(1, 9)[:, None] - np.arange(9))
+    expected = {
+        "first": 0.0,
+        "self": weights[np.arange(8), own].mean(),
+        "distance": (weights * distances).sum(-1).mean(),
+    }
+    run("explain", text, *place, "--drop", "first", "--renormalise", "-o", "left.json")
+    (head,) = run("heads", "left.json", "--json").json["heads"]
+    assert head["first"] == 0 and head["self"] == pytest.approx(expected["self"], rel=1e-4)
+    assert head["distance"] == pytest.approx(expected["distance"], rel=1e-4)
