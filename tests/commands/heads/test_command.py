@@ -210,3 +210,12 @@ def test_a_trace_without_its_first_key_has_the_numbers_of_its_text(run: Run) -> 
     (head,) = run("heads", "left.json", "--json").json["heads"]
     assert head["first"] == 0 and head["self"] == pytest.approx(expected["self"], rel=1e-4)
     assert head["distance"] == pytest.approx(expected["distance"], rel=1e-4)
+
+
+def test_rows_that_lost_a_key_when_they_were_stored_are_rescaled_or_refused(run: Run, refused: Refused) -> None:
+    """A missing key takes no part of a row as a learned sink does: what it took is no statistic of the head."""
+    place = ("-m", "demo-causal", "--layer", "1", "--head", "0")
+    run("explain", "Alice will eat pizza and Bob", *place, "--drop", "first", "-o", "left.json")
+    assert "--renormalise is needed: keys were left out of left.json" in refused("heads", "left.json", code=2)
+    (head,) = run("heads", "left.json", "--renormalise", "--json").json["heads"]
+    assert "sink" not in head
