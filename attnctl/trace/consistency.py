@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -94,15 +95,20 @@ def with_causal_masks(trace: Trace) -> Trace:
     numbers = numbers_in_text(trace.tokens, trace.key_axis)
     if not trace.model.causal or numbers is None or not (trace.key_tokens is None or "left-out" in trace.noted):
         return trace
-    queries, keys = np.arange(len(trace.tokens)), np.asarray(numbers)  # (n,), (n_k,)
+
+    @cache
+    def visible_keys(rows: tuple[int, ...] | None, window: int | None) -> Bools:
+        """Return which keys some queries (None: all) see in every layer with this window → (rows, n_k)."""
+        queries = np.arange(len(trace.tokens)) if rows is None else np.asarray(rows)  # (rows,)
+        return np.asarray(attention.visibility_mask(queries, np.asarray(numbers), causal=True, window=window))
+
     layers = []
     for layer in trace.layers:
-        rows = queries if layer.rows is None else np.asarray(layer.rows)  # (rows,)
         if layer.mask is None and layer.weights is not None:
             # layers of a model with a window may have it or not
-            for window in (trace.model.window, None):
-                visible = attention.visibility_mask(rows, keys, causal=True, window=window)  # (rows, n_k)
-                if visible is not None and not layer.weights[:, ~visible].any():
+            for window in dict.fromkeys((trace.model.window, None)):
+                visible = visible_keys(layer.rows, window)
+                if not layer.weights[:, ~visible].any():
                     layer = replace(layer, mask=visible)
                     break
         layers.append(layer)
