@@ -237,7 +237,8 @@ def spatial_entropy(weights: Array) -> Array:
 def _extreme_logits(layer: LayerAttention, statistics: RowStatistics, counted: Bools) -> dict[str, Array]:
     """Return the largest logit of each head with its query and key, and the smallest one: four arrays (heads,).
 
-    Only the queries in `counted` (heads, n_q) count.
+    Only the queries in `counted` (heads, n_q) count. Of logits that differ by rounding alone, such as those of repeated
+    words, the first query and key are named.
 
     They are None if the scores are unknown, and NaN for a head whose queries see no key.
     """
@@ -245,15 +246,21 @@ def _extreme_logits(layer: LayerAttention, statistics: RowStatistics, counted: B
     if statistics.max_logit is None or statistics.min_logit is None:
         return dict.fromkeys(names)
     max_logit = np.where(counted, statistics.max_logit, -np.inf)  # (heads, n_q)
-    queries = max_logit.argmax(-1)  # (heads,)
+    queries = _first_largest(max_logit)  # (heads,)
     logits = layer.logits_of_heads(queries.tolist())  # (heads, n_k)
     assert logits is not None
-    keys = logits.argmax(-1)  # (heads,)
+    keys = _first_largest(logits)  # (heads,)
     largest, smallest = max_logit.max(-1), np.where(counted, statistics.min_logit, np.inf).min(-1)  # (heads,)
     return {
         name: np.where(np.isfinite(largest), numbers, np.nan)
         for name, numbers in zip(names, (largest, queries, keys, smallest), strict=True)
     }
+
+
+def _first_largest(logits: Array) -> Array:
+    """Return the place of the first logit (..., n) that is the largest but for rounding → (...)."""
+    largest = logits.max(-1, keepdims=True)  # (..., 1)
+    return (logits >= largest - SAME_LOGIT * np.maximum(1, np.abs(largest))).argmax(-1)
 
 
 def _sink_kinds(
@@ -322,6 +329,7 @@ def _mean_of_numbers(rows: Array, counted: CountedRows) -> Array:
     return mean_where(rows, is_number) if is_number.any() else None
 
 
+SAME_LOGIT = 4e-6  # relative distance of two logits whose order is rounding, in float32
 FARTHEST = 5  # tokens: fixed offsets go from -5 to 5
 STREAMING = (4, 64)  # the first and the last tokens that a streaming cache keeps
 RANKED = 64  # cells on each side of the overview whose effective rank is computed

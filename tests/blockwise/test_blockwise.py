@@ -357,6 +357,14 @@ def test_statistics_tell_of_streaming_and_of_the_offset():
         assert all(head["streaming"] is None for head in none)
 
 
+def test_of_equal_logits_the_first_is_named():
+    call = make(60, d=16, strength=0.1)
+    for place, factor in ((40, 1.0000005), (11, 1.0)):  # the later ones are larger by rounding
+        call.queries[:, place] = call.keys[:, place] = 3 * factor
+    (head, *_) = head_statistics(ComputedLayer.of_call(0, call), [Token(str(place), place) for place in range(60)])
+    assert (head["max_logit_query"], head["max_logit_key"]) == (11, 11)
+
+
 # --- long --------------------------------------------------------------------------------------------------------
 
 
