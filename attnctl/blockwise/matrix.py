@@ -43,8 +43,7 @@ def measure_matrix(
             of_heads = factors if factors is None or factors.ndim == 2 else factors[heads.start : heads.stop]
             whole = weights[heads.start : heads.stop]  # (heads, n_q, n_k)
             fields = [_measure_rows(call, block, part, heads, of_heads, whole) for block in blocks]
-            of_queries = (torch.cat(field, -1) for field in zip(*fields, strict=True))  # (heads, …, n_q)
-            lse, *others = of_queries
+            lse, *others = (torch.cat(field, -1) for field in zip(*fields, strict=True))  # (heads, …, n_q) each
             return lse, _pooled(whole, key_edges, row_edges), *others
 
         groups = [range(start, min(start + step, kv_heads)) for start in range(0, kv_heads, step)]
@@ -59,8 +58,8 @@ class _RowBlock(NamedTuple):
     rows: slice
     keys: slice
     cut: Call  # the call of these queries and keys
-    hidden: torch.Tensor | None  # true where a query sees no key → (rows, keys); None if each sees all of these keys
-    from_key: int  # the first of these keys that is hidden from a query
+    hidden: torch.Tensor | None  # true where a key is hidden from a query → (rows, keys); None if none is
+    from_key: int  # each query sees the keys before this one
 
     @classmethod
     def of_call(cls, call: Call, lo: int, hi: int) -> _RowBlock:
@@ -69,10 +68,11 @@ class _RowBlock(NamedTuple):
         first = lo + call.first_position - cut.first_position
         mask = visible_keys(cut)  # (rows, keys)
         hidden = None if mask is None else ~mask.broadcast_to(cut.n_q, cut.n_k)
-        some = torch.zeros(0) if hidden is None else hidden.any(0).nonzero()  # (keys, 1)
-        if not len(some):
-            return cls(slice(lo, hi), slice(first, first + cut.n_k), cut, None, cut.n_k)
-        return cls(slice(lo, hi), slice(first, first + cut.n_k), cut, hidden, int(some[0]))
+        from_key = cut.n_k
+        if hidden is not None and len(somewhere := hidden.any(0).nonzero()):  # (keys, 1)
+            from_key = int(somewhere[0])
+        hidden = hidden if from_key < cut.n_k else None
+        return cls(slice(lo, hi), slice(first, first + cut.n_k), cut, hidden, from_key)
 
 
 def _measure_rows(

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 WHOLE_ROW = 1e-3  # distance of a row's sum from 1: weights of three decimals pass; a larger gap is a sink
 OWN_ROW = 2e-2  # the same, for a network's own weights in half precision
 FLOAT_SUM = 1e-5  # distance of a row's sum from 1 by rounding in float32: a larger gap is a sink, or a coarser type
+SAME_LOGIT = 4e-6  # relative distance of two logits whose order is rounding in float32
 NEGATIVE = 1e-3  # distance below 0 or above 1 of a network's own weight: more is not a softmax
 
 # --- a trace against its own arrays ---------------------------------------------------------------------------------

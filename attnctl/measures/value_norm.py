@@ -36,7 +36,8 @@ def value_lengths(layer: LayerAttention) -> Floats:
     parts = parts if layer.heads == tuple(range(len(parts))) else parts[list(layer.heads)]  # (heads, d_v, d_out)
     blocks = [values[:, lo : lo + BLOCK] for lo in range(0, values.shape[1], BLOCK)]  # (heads, keys, d_v) each
     if isinstance(values, np.ndarray):
-        return np.concatenate([_lengths_through(block, parts.astype(np.float64)) for block in blocks], -1)
+        parts = parts.astype(np.float64)
+        return np.concatenate([_lengths_through(block, parts) for block in blocks], -1)
     # not by NumPy: its BLAS would start threads beside those of torch, and both wait for each other
     import torch
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from attnctl.attention import Array
 from attnctl.blockwise import RowStatistics, effective_rank, even_parts
-from attnctl.checks.tolerances import WHOLE_ROW
+from attnctl.checks.tolerances import SAME_LOGIT, WHOLE_ROW
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.measures.value_norm import value_lengths
@@ -238,9 +238,8 @@ def _extreme_logits(layer: LayerAttention, statistics: RowStatistics, counted: B
     """Return the largest logit of each head with its query and key, and the smallest one: four arrays (heads,).
 
     Only the queries in `counted` (heads, n_q) count. Of logits that differ by rounding alone, such as those of repeated
-    words, the first query and key are named.
-
-    They are None if the scores are unknown, and NaN for a head whose queries see no key.
+    words, the first query and key are named. The arrays are None if the scores are unknown, and NaN for a head whose
+    queries see no key.
     """
     names = ("max_logit", "max_logit_query", "max_logit_key", "min_logit")
     if statistics.max_logit is None or statistics.min_logit is None:
@@ -329,7 +328,6 @@ def _mean_of_numbers(rows: Array, counted: CountedRows) -> Array:
     return mean_where(rows, is_number) if is_number.any() else None
 
 
-SAME_LOGIT = 4e-6  # relative distance of two logits whose order is rounding, in float32
 FARTHEST = 5  # tokens: fixed offsets go from -5 to 5
 STREAMING = (4, 64)  # the first and the last tokens that a streaming cache keeps
 RANKED = 64  # cells on each side of the overview whose effective rank is computed

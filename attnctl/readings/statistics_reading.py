@@ -42,7 +42,7 @@ class HeadStatisticsReading:
         subject: Subject | None = None,
     ) -> None:
         self._tokens, self._keys, self._left_out = tokens, keys, left_out
-        # of a trace that was stored without some keys: the numbers of the others in the text
+        # the numbers, in the text, of the keys that a stored trace still has
         stored = subject is not None and not left_out and "left-out" in subject.noted
         self._numbers = numbers_in_text(tuple(tokens), tuple(keys)) if stored and keys is not None else None
         self._heads: list[HeadStatistics] = []
@@ -57,7 +57,7 @@ class HeadStatisticsReading:
         """Compute the statistics of one layer. Raises AttnctlError if its scores are NaN or infinite."""
         keys, left_out, numbers = self._keys, self._left_out, self._numbers
         if numbers is not None and layer.n_q == len(self._tokens) and layer.n_k == len(numbers):
-            # in their old columns, the first token and distances are those of the text
+            # with its keys in the columns of the text, the first token and the distances are those of the text
             layer, keys = _in_columns_of_text(layer, numbers), None
             left_out = [place for place in range(layer.n_k) if place not in set(numbers)]
         heads, self._counted[layer.layer] = statistics_of_counted(layer, self._tokens, keys, left_out)
@@ -66,9 +66,9 @@ class HeadStatisticsReading:
         self._lacks_w_o = self._lacks_w_o or (has_sinks and layer.output_matrix is None)
 
     def notes_of(self, info: ModelInfo) -> tuple[Note, ...]:
-        """Return notes if some queries do not count in the means, or if sinks were measured without the W_O of the model."""
+        """Return a note if some queries count in no mean, and one if sinks were measured before the model's W_O."""
         # a built-in model has its W_O in its trace, or has none
-        projects = info.nature.is_network or not info.nature.knows_layers
+        projects = info.nature.is_network or info.nature.has_own_code
         without = (VALUES_BEFORE_W_O,) if self._lacks_w_o and projects else ()
         return (*count_notes(self._counted.values()), *without)
 

@@ -59,8 +59,8 @@ def prepare(
     """Return what to read from a source: its layers, heads and query, with the changes.
 
     With `keeps_columns`, as for statistics by position, dropped keys stay as columns that no row sees; `renormalise` is
-    then required. Raises UsageError for a selection that does not exist, and for a change that is impossible for this
-    source.
+    then required, also for a trace that was stored without some keys. Raises UsageError for a selection that does not
+    exist, and for a change that is impossible for this source.
     """
     model = source.model if isinstance(source, TextSource) else None
     layers = selected_indices(layer, source.counts[0], "layer", source.name)
@@ -95,9 +95,12 @@ def prepare(
         values_measure = None
     rows = None if query is None else find_several(source.tokens, str(query))
     out = keys_left_out(source.key_tokens, (changes.drop,) if isinstance(changes.drop, str) else changes.drop or ())
-    if out and keeps_columns and not changes.renormalise:
+    if keeps_columns and not changes.renormalise:
         why = "statistics are about rows that share all their attention"
-        raise UsageError(f"needs {option_name('renormalise')} here: {why}", option="drop")
+        if out:
+            raise UsageError(f"needs {option_name('renormalise')} here: {why}", option="drop")
+        if "left-out" in source.subject.noted and "rescaled" not in source.subject.noted:
+            raise UsageError(f"is needed: keys were left out of {source.name}, and {why}", option="renormalise")
     kept_keys = None
     if out and not keeps_columns:
         kept_keys = tuple(key for key in range(len(source.key_tokens)) if key not in out)

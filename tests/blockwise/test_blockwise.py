@@ -80,6 +80,11 @@ def close(found, wanted, tolerance=1e-5, floor=1e-6):
     assert (error <= tolerance).all(), f"off by {error.max():.2g} at {wanted[good][error.argmax()]:.6g}"
 
 
+def entropy_by_hand(weights):
+    """The entropy of each row (…, n_k), nats; a weight of 0 has no term."""
+    return -(weights * np.log(np.where(weights > 0, weights, 1))).sum(-1)
+
+
 def pooled_by_hand(weights, rows, columns, pool):
     """The weights (heads, n_q, n_k) between neighbouring edges → (heads, rows, columns)."""
     spans = [(slice(*row), slice(*column)) for row in pairwise(rows) for column in pairwise(columns)]
@@ -139,7 +144,7 @@ def facts_equal_the_matrix(found, call, steps, edges, rows, marks):
     total = w.sum(-1)
     safe = np.where(total == 0, 1, total)
     largest = max(1.0, float(np.abs(steps.scaled_scores).max()) / call.temperature)
-    close(found.entropy, -(w * np.log(np.where(w > 0, w, 1))).sum(-1), floor=largest / 10)  # 1e-6 × the largest logit
+    close(found.entropy, entropy_by_hand(w), floor=largest / 10)  # 1e-6 × the largest logit
     close(found.distance, (w * np.abs(i - j)).sum(-1) / safe)
     mean = (w @ j / safe)[..., None]
     close(found.spread, np.sqrt((w * (j - mean) ** 2).sum(-1) / safe))
@@ -160,9 +165,7 @@ def test_both_ways_agree_where_one_takes_over_from_the_other():
     one, other = ComputedLayer.of_call(0, call), swept(call)
     assert type(one) is ComputedLayer and isinstance(ComputedLayer.of_call(0, make(513)), SweptLayer)
     steps = exact(call)
-    wanted = -np.where(steps.weights > 0, steps.weights * np.log(np.where(steps.weights > 0, steps.weights, 1)), 0).sum(
-        -1
-    )
+    wanted = entropy_by_hand(steps.weights)
     largest = float(np.abs(steps.scaled_scores).max())
     for layer in (one, other):
         np.testing.assert_allclose(layer.statistics().entropy, wanted, rtol=0, atol=1e-6 * largest)
@@ -325,10 +328,8 @@ def test_what_streaming_changes_is_the_renormalised_rest_of_each_row(kind, libra
 
 @pytest.mark.parametrize("library", [np, torch])
 def test_the_rest_of_a_row_that_looks_far_away_is_not_lost_in_its_sum(library):
-    call = make(
-        120, library=library, strength=0.2, causal=True
-    )  # row 60 gives all but 1e-9, row 90 all but 1e-60 to key 30
-    far = np.zeros((120, 120), np.float32)
+    call = make(120, library=library, strength=0.2, causal=True)
+    far = np.zeros((120, 120), np.float32)  # row 60 gives all but 1e-9, and row 90 all but 1e-60, to key 30
     far[60, 30], far[90, 30] = 22, 140
     for of_call in (call, replace(call, bias=far if library is np else torch.from_numpy(far))):
         wanted = change_by_hand(of_call)

@@ -185,7 +185,7 @@ def test_what_attnctl_writes_reads_back_exactly_and_is_believed(how: dict[str, A
     for trace in (whole, *changed):
         read = from_json(trace.to_json())
         assert read.notes == trace.notes == trace_from_npz(trace_to_npz(trace)).notes
-        assert [one for one in findings_of_trace(read) if one.holds is False] == []
+        assert all(finding.holds is not False for finding in findings_of_trace(read))
 
 
 def test_what_is_turned_is_held_against_what_it_was_and_zeros_against_zeros() -> None:
@@ -361,7 +361,7 @@ def test_a_causal_file_without_its_mask_counts_only_the_keys_that_a_query_sees(
     copies = (words[:, None] == words) & (gap > 0) & visible
     for read in (from_json(file.to_json()), trace_from_npz(trace_to_npz(file))):
         assert read.layers[0].mask is not None and (read.layers[0].mask == visible).all()
-        assert doubts_of(read) == "" and [one for one in findings_of_trace(read) if one.holds is False] == []
+        assert doubts_of(read) == "" and all(finding.holds is not False for finding in findings_of_trace(read))
         for head, weights in zip(attnctl.heads(read), whole.layers[0].all_weights().astype(float), strict=True):
             logs = np.log(np.where(weights > 0, weights, 1))
             shares = -(weights * logs).sum(-1)[1:] / np.log(visible.sum(-1)[1:])

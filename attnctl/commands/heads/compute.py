@@ -78,12 +78,6 @@ def measure_heads(
     if probe and prepared.measure is not None:
         why = f"it cannot be combined with {prepared.measure}"
         raise UsageError(f"measures the weights of single heads: {why}", option="probe")
-    noted = source.subject.noted
-    if "left-out" in noted and "rescaled" not in noted and not prepared.renormalise:
-        raise UsageError(
-            f"is needed: keys were left out of {source.name}, and statistics are about rows that share all their attention",
-            option="renormalise",
-        )
     if names is not None and joins_heads(prepared.measure):
         raise UsageError(f"names single heads, and {prepared.measure} is of all heads together", option="census")
     statistics = HeadStatisticsReading(source.tokens, prepared.key_tokens, prepared.left_out, source.subject)

@@ -200,10 +200,10 @@ def test_a_trace_without_its_first_key_has_the_numbers_of_its_text(run: Run) -> 
     weights = np.array(run("explain", text, *place, "--json").json["layers"][0]["heads"][0]["weights"])
     weights[:, 0] = 0
     weights = weights[1:] / weights[1:].sum(-1, keepdims=True)  # the first query sees nothing
-    own, distances = np.arange(1, 9), np.abs(np.arange(1, 9)[:, None] - np.arange(9))
+    places, distances = np.arange(1, 9), np.abs(np.arange(1, 9)[:, None] - np.arange(9))
     expected = {
         "first": 0.0,
-        "self": weights[np.arange(8), own].mean(),
+        "self": weights[np.arange(8), places].mean(),
         "distance": (weights * distances).sum(-1).mean(),
     }
     run("explain", text, *place, "--drop", "first", "--renormalise", "-o", "left.json")
