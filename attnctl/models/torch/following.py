@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -46,9 +47,16 @@ SUMMARIES = frozenset(
 )
 
 
-def _mixture(origins: Sequence[object]) -> frozenset[object]:
-    """Return the mark of what was made of tensors with these marks."""
-    return frozenset().union(*(origin if isinstance(origin, frozenset) else {origin} for origin in origins))
+class _Mixture(tuple[object, ...]):
+    """The mark of what was made of tensors with several marks, in their order: a turned by b is not b turned by a."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, origins: Sequence[object]) -> _Mixture:
+        """Return the mark of what was made of tensors with these marks."""
+        parts = (origin if isinstance(origin, _Mixture) else (origin,) for origin in origins)
+        return cls(dict.fromkeys(chain.from_iterable(parts)))
 
 
 @dataclass(eq=False)
@@ -93,7 +101,7 @@ class Follower:
             self.random[out] = True
 
     def origin(self, tensor: Array) -> object:
-        """Return a mark; two tensors have equal ones if they were made of the same tensors.
+        """Return a mark; two tensors have equal ones if they were made of the same tensors, in the same order.
 
         So queries and keys that were multiplied with the same cosines come from the same tokens.
         """
@@ -270,7 +278,7 @@ class Follower:
             self.extras[out] = known
         if joined or is_one:
             self.origins[out] = origins[-1]
-        elif len(mixture := _mixture(origins)) <= MIXED_ORIGINS:
+        elif len(mixture := _Mixture.of(origins)) <= MIXED_ORIGINS:
             self.origins[out] = mixture
         if (joined and not is_one) or any(self.is_grown(tensor) for tensor in floats):
             self.grown[out] = True

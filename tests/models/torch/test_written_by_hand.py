@@ -110,6 +110,18 @@ def test_two_texts_with_the_same_places_are_cross_attention() -> None:
     assert [call.kind for call in traces] == ["cross", "cross"]
 
 
+def test_two_texts_that_change_each_other_are_cross_attention() -> None:
+    class Gated(Plain):
+        def forward(self, x, other):
+            q, k, v = map(self.split, self.projected(x * other.sigmoid(), other * x.sigmoid()))
+            return self.joined((q @ k.mT).softmax(-1) @ v)
+
+    model = built(Gated)
+    with attnctl.capture(model) as traces:
+        model(texts(), torch.randn(B, N, D))
+    assert [call.kind for call in traces] == ["cross"]
+
+
 def test_queries_and_keys_to_which_the_same_places_are_added_are_self_attention() -> None:
     class Placed(Plain):
         def forward(self, x, places):
