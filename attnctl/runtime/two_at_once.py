@@ -26,6 +26,11 @@ def works_beside(thread: int) -> bool:
     return own != thread and {own, thread} <= _working
 
 
+def works_with_another() -> bool:
+    """Return whether the calling thread is one of two that work at once, each on an item of its own."""
+    return threading.get_ident() in _working
+
+
 def two_at_once(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """Yield the result of each item, in order. Raises what `work` or `items` raise, after the results before it.
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from attnctl.errors import current_flags, options_as_flags
-from attnctl.runtime.two_at_once import BEGUN, two_at_once
+from attnctl.runtime.two_at_once import BEGUN, two_at_once, works_with_another
 
 torch = pytest.importorskip("torch")
 
@@ -31,11 +31,12 @@ def four_threads() -> Iterator[None]:
 def test_results_in_order_with_half_of_the_threads_each_and_few_begun() -> None:
     together, taken, given = threading.Barrier(2, timeout=10), 0, 0
 
-    def work(number: int) -> tuple[int, int, bool]:
+    def work(number: int) -> tuple[int, int, bool, bool]:
         if number < 4:
             together.wait()  # one thread alone would wait for ever
         time.sleep(0.001 * (number % 3))
-        return number, torch.get_num_threads(), threading.current_thread() is threading.main_thread()
+        is_main = threading.current_thread() is threading.main_thread()
+        return number, torch.get_num_threads(), is_main, works_with_another()
 
     def items() -> Iterator[int]:
         nonlocal taken
@@ -45,9 +46,10 @@ def test_results_in_order_with_half_of_the_threads_each_and_few_begun() -> None:
             yield number
 
     for result in two_at_once(work, items()):
-        assert result == (given, 2, False)
+        assert result == (given, 2, False, True)
         given += 1
     assert given == 20
+    assert not works_with_another()
 
 
 def test_one_thread_works_on_one_item_after_another() -> None:

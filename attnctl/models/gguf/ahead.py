@@ -11,7 +11,7 @@ from functools import cache
 import torch
 
 from attnctl.attention import Array
-from attnctl.models.gguf.tensors import worker_count
+from attnctl.models.gguf.tensors import may_share_rows
 
 
 @dataclass
@@ -52,7 +52,7 @@ def take_rows(matrix: object, begin: int) -> Array | None:
 
 def is_worthwhile() -> bool:
     """Return whether a processor may be idle while this thread multiplies."""
-    return torch.get_num_threads() == 1 and worker_count() > 1
+    return torch.get_num_threads() == 1 and may_share_rows()
 
 
 @cache

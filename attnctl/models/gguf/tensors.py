@@ -21,6 +21,7 @@ from attnctl.models.gguf.header import BlockFormat, Metadata, TensorPlace, Value
 from attnctl.models.gguf.weights import Rows, Weight
 from attnctl.runtime.arrays import Floats
 from attnctl.runtime.files import check_regular, open_regular, said_plainly
+from attnctl.runtime.two_at_once import works_with_another
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -103,8 +104,8 @@ def dequantise(stored: Bytes, form: BlockFormat, out: Floats) -> None:
         fill_blocks(blocks[begin : begin + step], numbers[begin : begin + step])
 
     begins = range(0, len(blocks), step)
-    many = len(begins) > 1 and worker_count() > 1
-    for _ in _workers().map(fill, begins) if many else map(fill, begins):
+    shares = len(begins) > 1 and may_share_rows()
+    for _ in _workers().map(fill, begins) if shares else map(fill, begins):
         pass
 
 
@@ -132,6 +133,11 @@ def worker_count() -> int:
     stated = os.environ.get("OMP_NUM_THREADS", "")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(int(stated) if stated.isdecimal() and int(stated) else cores, 8)
+
+
+def may_share_rows() -> bool:
+    """Return whether a core may be idle while this thread works: of two that run forwards at once, both are busy."""
+    return worker_count() > (2 if works_with_another() else 1)
 
 
 @cache

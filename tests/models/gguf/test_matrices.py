@@ -13,7 +13,7 @@ import torch
 
 from attnctl.checks import limits
 from attnctl.errors import AttnctlError
-from attnctl.models.gguf import ahead, matrices
+from attnctl.models.gguf import ahead, matrices, tensors
 from attnctl.models.gguf.matrices import MappedMatrix, empty_network, place_weights
 from attnctl.models.gguf.tensors import GgufFile
 from attnctl.models.gguf.weights import Turned, Weight
@@ -125,7 +125,7 @@ def test_rows_are_dequantised_ahead_where_a_forward_has_one_of_several_threads(
         return rows
 
     monkeypatch.setattr(limits, "free_memory", lambda: 0.0)
-    monkeypatch.setattr(ahead, "worker_count", lambda: 2)
+    monkeypatch.setattr(tensors, "worker_count", lambda: 2)
     monkeypatch.setattr(matrices, "take_rows", taking)
     mapped, plain = pair(tmp_path, family, dtype=dtype)
     plain = plain.to(dtype)

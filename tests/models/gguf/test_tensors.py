@@ -23,8 +23,10 @@ from attnctl.models.gguf.weights import (
     part_of,
     rotated_halves,
 )  # fmt: skip
+from attnctl.runtime.two_at_once import two_at_once
 
 package: Any = pytest.importorskip("gguf")
+torch: Any = pytest.importorskip("torch")
 KINDS = [form.name for form in BLOCKS.values() if hasattr(package.quants, form.name)]
 ROWS, COLUMNS = 24, 512
 
@@ -143,3 +145,18 @@ def test_a_written_tensor_changes_no_file(tmp_path: Path) -> None:
     array = GgufFile.open(path).tensors["a"].array()
     array[:] = 7
     assert path.read_bytes() == before and array.sum() == 56
+
+
+@pytest.mark.parametrize(("cores", "idle"), [(1, False), (2, False), (3, True)])
+def test_two_forwards_at_once_leave_rows_to_a_third_core(
+    cores: int, idle: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone, a forward leaves them to a second core."""
+    monkeypatch.setattr(tensors, "worker_count", lambda: cores)
+    assert tensors.may_share_rows() == (cores > 1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert set(two_at_once(lambda _: tensors.may_share_rows(), range(4))) == {idle}
+    finally:
+        torch.set_num_threads(before)
