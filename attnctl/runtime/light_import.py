@@ -27,13 +27,16 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import find_spec
+from pathlib import Path
 from pkgutil import resolve_name
+from threading import Thread
 from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
@@ -248,6 +251,33 @@ def light_torch() -> Iterator[None]:
         inspect.getframeinfo, inspect.getmodule = of_frame, of_object
         if sys.modules.get(SHAPES) is stand_in:
             del sys.modules[SHAPES]
+
+
+def begin_torch(before: Sequence[str] = ()) -> None:
+    """Begin to load torch's largest library in a second thread, if a core is free for it; import the modules `before` first.
+
+    The system's loader needs none of Python's lock, but serves one thread at a time: the calling thread gains if it needs no
+    other compiled module meanwhile. The library is loaded as torch itself loads it, after the one whose names are global.
+    What cannot be loaded here is left to `import torch`.
+    """
+    spec = find_spec("torch") if alone and "torch" not in sys.modules and sys.platform == "linux" else None
+    if spec is None or spec.origin is None or len(os.sched_getaffinity(0)) < 2:
+        return
+    folder = Path(spec.origin).parent / "lib"
+    for name in before:
+        with suppress(ImportError):  # whoever needs it says so
+            import_module(name)
+
+    def load() -> None:
+        from ctypes import CDLL, c_char_p, c_int
+
+        with suppress(AttributeError, OSError):
+            load_library = CDLL(None).dlopen
+            load_library.argtypes = [c_char_p, c_int]
+            for name, mode in (("libtorch_global_deps.so", os.RTLD_GLOBAL), ("libtorch_cpu.so", os.RTLD_LOCAL)):
+                load_library(bytes(folder / name), os.RTLD_NOW | mode)
+
+    Thread(target=load, name="load torch").start()
 
 
 def _place_of_frame(frame: Any, context: int = 1) -> inspect.Traceback:

@@ -164,6 +164,7 @@ def load_network(folder: Path, settings: Document, dtype: str, device: str, name
 
 
 def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) -> PreTrainedModel:
+    import_extra("torch")
     if folder.is_file():
         from attnctl.models.gguf.opening import load_gguf
 

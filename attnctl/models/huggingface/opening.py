@@ -45,7 +45,7 @@ from attnctl.models.huggingface.readers.text import SourceTargetReader, TextRead
 from attnctl.models.huggingface.readers.two_towers import TextTowerReader
 from attnctl.models.huggingface.tokenizer import Pieces, open_pieces
 from attnctl.readings.questions.head_roles import with_measured_roles
-from attnctl.runtime.light_import import import_lightly
+from attnctl.runtime.light_import import begin_torch, import_lightly
 from attnctl.text.tokens import Token
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ HEARING = (
     "audio-spectrogram-transformer",
 )  # fmt: skip
 KINDS = ("encoder", "decoder", "cross")
+LIBRARIES_OF_TEXTS = ("mmap", "tokenizers")  # compiled modules that settings and tokenizers are read with
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
@@ -99,7 +100,7 @@ def open_checkpoint(
         raise UsageError(f"it is {', '.join(DTYPES)}", option="dtype", value=dtype)
     check_extra()
     folder = location = find_checkpoint(name)
-    import_extra("torch")
+    begin_torch(LIBRARIES_OF_TEXTS)  # beside the tokenizer
     settings, notes = _settings_of(folder, short_name(name))
     request = DecoderRequest(**decoder)
     opened = _Opened(

@@ -202,3 +202,22 @@ def test_versions_that_were_not_tested_are_imported_plainly(monkeypatch: pytest.
     ):
         monkeypatch.setattr(light_import, "version", {"transformers": hf, "torch": torch}.__getitem__)
         assert light_import.are_tested() is tested
+
+
+@pytest.mark.skipif(sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="needs a second core, on Linux")
+def test_torch_is_loaded_beside_other_imports_where_a_core_is_free() -> None:
+    """And is the same library then: the system maps it once."""
+    code = (
+        "import os, threading\n"
+        "def maps(): return {line.split()[-1] for line in open('/proc/self/maps') if 'libtorch_cpu' in line}\n"
+        "cores = sorted(os.sched_getaffinity(0))\n"
+        "os.sched_setaffinity(0, cores[:1]); light_import.begin_torch(); alone = threading.active_count(), maps()\n"
+        "os.sched_setaffinity(0, cores); light_import.begin_torch(['no_such_module', 'mmap'])\n"
+        "for thread in threading.enumerate()[1:]: thread.join()\n"
+        "begun = maps()\n"
+        "print(alone == (1, set()), 'torch' in sys.modules, 'mmap' in sys.modules, len(begun))\n"
+        "import torch\n"
+        "light_import.begin_torch()\n"
+        "print(begun == maps(), threading.active_count(), (torch.ones(2, 3) @ torch.ones(3, 2)).tolist())"
+    )
+    assert printed(code).splitlines() == ["True False True 1", "True 1 [[3.0, 3.0], [3.0, 3.0]]"]
