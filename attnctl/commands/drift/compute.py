@@ -497,7 +497,9 @@ def cosine_of_rows(a: Array, b: Array) -> Array:
 
 def kl_of_logits(a: Array, b: Array) -> Array:
     """Return KL(softmax(a) ‖ softmax(b)) in nats, (positions, vocabulary) each → (positions,); at least 0."""
-    logs = [rows - rows.max(-1, keepdims=True) for rows in (a, b)]
-    logs = [rows - np.log(np.exp(rows).sum(-1, keepdims=True)) for rows in logs]  # log-probabilities
-    divergence = (np.exp(logs[0]) * (logs[0] - logs[1])).sum(-1)
+    tops = [rows.max(-1, keepdims=True) for rows in (a, b)]
+    exponentials = [np.exp(rows - top) for rows, top in zip((a, b), tops, strict=True)]
+    totals = [rows.sum(-1) for rows in exponentials]
+    change = np.log(totals[0] / totals[1]) + (tops[0] - tops[1])[:, 0]  # of the logarithms of the sums of exponentials
+    divergence = np.einsum("ij,ij->i", exponentials[0], a - b) / totals[0] - change
     return np.maximum(divergence, 0)
