@@ -179,6 +179,6 @@ def _by_running_again(source: Source, measure: Measure, layers: Sequence[int] | 
 
 def _joined_trace(trace: Trace, measure: Measure, layers: Iterable[LayerTrace]) -> Trace:
     """Return the trace with one map for each layer, of all heads together, without the facts about single heads."""
-    model = replace(trace.model, n_heads=1, n_kv_heads=1, causal=None, finds=None)
+    model = replace(trace.model, n_heads=1, n_kv_heads=1, finds=None)
     subject = replace(trace.subject, model=model, measure=measure.name, notes=(*trace.notes, measure.note))
     return replace(trace, subject=subject, layers=tuple(layers))

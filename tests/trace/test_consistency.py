@@ -372,6 +372,23 @@ def test_a_causal_file_without_its_mask_counts_only_the_keys_that_a_query_sees(
             assert head["next"] is None
 
 
+@pytest.mark.parametrize("window", [None, 3])
+def test_a_causal_rollout_without_its_mask_counts_only_earlier_keys(window: int | None) -> None:
+    """Compare with numpy: the entropy's share of the largest. From the second layer on, rollout goes beyond a window."""
+    text = "the cat saw the dog and the dog saw the cat"
+    whole = attend(text, causal=True, n_layers=2, **({} if window is None else {"window": window}))
+    rollout = prepare(TraceSource(whole), Changes("rollout"), "all").trace(False)
+    read = from_json(narrow_trace(rollout, ["weights"]).to_json())
+    gap = np.arange(11)[:, None] - np.arange(11)
+    for layer, farthest in zip(read.layers, (window or 11, 11), strict=True):
+        visible = (gap >= 0) & (gap < farthest)
+        assert layer.mask is not None and (layer.mask == visible).all()
+        weights = layer.all_weights()[0].astype(float)
+        shares = -(weights * np.log(np.where(weights > 0, weights, 1))).sum(-1)[1:] / np.log(visible.sum(-1)[1:])
+        (head,) = attnctl.heads(replace(read, layers=(layer,)))
+        assert head["entropy_share"] == pytest.approx(shares.mean(), rel=1e-4)
+
+
 def test_a_causal_file_without_its_mask_and_a_key_counts_the_keys_that_are_left() -> None:
     whole = without_left_out(attend(TEXT, causal=True), [2], True)
     n = len(whole.tokens)
