@@ -114,9 +114,9 @@ class Labels:
 
         Each word of plain text is measured once: many titles share a few words.
         """
-        words = [self.words_of_line(text, size, dpi) for dpi in (72.0, self.dpi)]
         families = tuple(self.family)
-        if len(words[0]) < 2:
+        words = [self.words_of_line(text, size, dpi) for dpi in (72.0, self.dpi)] if " " in text else []
+        if not words or not words[0]:
             return max(self.text_width(text, size), _drawn_width(families, text, size, self.dpi))
         space = _advance(families, " ", size, 72.0)
         return max(sum(width for _, width in line) for line in words) - space
