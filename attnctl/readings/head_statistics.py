@@ -78,67 +78,29 @@ def statistics_of_counted(
     """
     reads_itself = (keys is None or tuple(keys) == tuple(tokens)) and layer.n_q == layer.n_k == len(tokens)
     placed = reads_itself or keys is None or tuple(keys[: len(tokens)]) != tuple(tokens)
-    seen = np.array(layer.seen_keys())  # (n_k,)
-    seen[list(left_out)] = True
-    marks = np.zeros((3, layer.n_k), bool)
-    marks[0, int(seen.argmax())] = True  # the first token that is seen
-    if reads_itself:
-        marks[1] = [token.special for token in tokens]
-        marks[2] = [not token.special and _is_punctuation(token.text) for token in tokens]
-    lengths = None  # (heads, n_k), of the values
-    if layer.values is not None and layer.n_q >= LEAST_TOKENS:
-        lengths = value_lengths(layer)
-        of_heads = np.broadcast_to(marks, (len(lengths), *marks.shape))  # (heads, 3, n_k)
-        statistics = layer.statistics(np.concatenate([of_heads, lengths[:, None]], 1), RANKED)
-    else:
-        statistics = layer.statistics(marks, RANKED)
-    if not np.isfinite(statistics.entropy).all():  # a row that sees nothing has entropy 0
-        raise AttnctlError(f"the scores of layer {layer.layer} are not finite numbers: see the weights up to there")
-    largest_entropy = np.log(np.maximum(layer.visible_counts(), 1))  # (n_q,), nats
+    marks = _marked_keys(layer, tokens if reads_itself else (), left_out)
+    lengths = value_lengths(layer) if layer.values is not None and layer.n_q >= LEAST_TOKENS else None  # (heads, n_k)
+    statistics = _statistics_of_rows(layer, marks, lengths)
     # the mass that learned sinks take, (heads, n_q); a row that sees nothing has no sink either
     sink_mass = np.where(statistics.mass > 0, 1 - statistics.mass, 0)
     has_sink = bool((sink_mass > WHOLE_ROW).any())
     counted = counted_rows(layer, statistics.mass, left_out, reads_itself=reads_itself, has_sink=has_sink)
     learned = counted.mean(sink_mass) if has_sink else None
-    choosing = counted.by_head & (largest_entropy > 0)  # (heads, n_q): more than one key to choose from
-    means: dict[str, Array] = {
+    means: dict[str, Array] = {  # "gate" is known when the layer has ended
         "entropy": counted.mean(statistics.entropy),
-        "entropy_share": mean_where(statistics.entropy / np.where(largest_entropy > 0, largest_entropy, 1), choosing)
-        if choosing.any()
-        else None,
+        "entropy_share": _share_of_entropy(layer, statistics, counted),
         "confidence": counted.mean(statistics.largest),
         "sink": learned,
         **_sink_kinds(layer, statistics, lengths, learned, counted),
         **_extreme_logits(layer, statistics, counted.by_head),
-        "gate": None,  # known when the layer has ended
         "first": counted.mean(statistics.marked[:, 0]),
         "special": counted.mean(statistics.marked[:, 1]) if marks[1].any() else None,
         "punctuation": counted.mean(statistics.marked[:, 2]) if marks[2].any() else None,
         "distance": counted.mean(statistics.distance) if reads_itself or keys is None else None,
         "spread": counted.mean(statistics.spread) if placed else None,
         "rank": effective_rank(_grid_of_counted(layer, statistics.pooled, counted)),
+        **(_of_places(layer, tokens, counted) if reads_itself else {}),
     }
-    # the first query may look at a later key
-    first, later = np.array([[counted.first_row]]), np.arange(counted.first_row + 1, layer.n_k)[None]
-    ahead = bool(layer.visible_at(first, later).any())
-    offsets = _at_offsets(layer, ahead, counted) if reads_itself else {}
-    for name, offset in (("self", 0), ("previous", -1), ("next", 1)):
-        means[name] = offsets.get(offset)
-    means["offset"], means["at_offset"] = _best_offset(offsets)
-    streams = reads_itself and not ahead and layer.n_q > sum(STREAMING) and not counted.first_key
-    change = layer.streaming_change(*STREAMING) if streams else None
-    means["streaming"] = None if change is None else counted.mean(change)
-    means["picture"], means["spatial_entropy"] = (
-        _on_picture(layer, tokens, ahead, counted.last_row) if reads_itself else (None, None)
-    )
-    ids = [(token.id, token.text) for token in tokens]
-    names = {name: number for number, name in enumerate(dict.fromkeys(ids))}
-    for name, shift in (("induction", 1), ("duplicate", 0)):
-        means[name] = (
-            _mean_of_numbers(layer.on_copies([names[name_id] for name_id in ids], shift), counted)
-            if reads_itself
-            else None
-        )
     n = layer.n_k - int((~counted.keys).sum())
     heads = []
     for row, head in enumerate(layer.heads):
@@ -150,6 +112,62 @@ def statistics_of_counted(
         values = {name: numbers.get(name) for name in STATISTICS}
         heads.append(name_head(HeadStatistics(layer.layer, head, values), n))
     return heads, counted.rows
+
+
+def _marked_keys(layer: LayerAttention, tokens: Sequence[Token], left_out: Sequence[int]) -> Bools:
+    """Return which keys are the first that is seen, special, and punctuation → (3, n_k).
+
+    `tokens` are those of the keys; without any, no key is known to be special or punctuation.
+    """
+    seen = np.array(layer.seen_keys())  # (n_k,)
+    seen[list(left_out)] = True
+    marks = np.zeros((3, layer.n_k), bool)
+    marks[0, int(seen.argmax())] = True
+    if tokens:
+        marks[1] = [token.special for token in tokens]
+        marks[2] = [not token.special and _is_punctuation(token.text) for token in tokens]
+    return marks
+
+
+def _statistics_of_rows(layer: LayerAttention, marks: Bools, lengths: Array | None) -> RowStatistics:
+    """Return the statistics of a layer's rows, with the mass on each of `marks` (3, n_k).
+
+    With the `lengths` (heads, n_k) of the values, the sum of the weights times the lengths is a fourth mass. Raises
+    AttnctlError if the scores are NaN or infinite.
+    """
+    marked: Array = marks
+    if lengths is not None:
+        marked = np.concatenate([np.broadcast_to(marks, (len(lengths), *marks.shape)), lengths[:, None]], 1)
+    statistics = layer.statistics(marked, RANKED)
+    if not np.isfinite(statistics.entropy).all():  # a row that sees nothing has entropy 0
+        raise AttnctlError(f"the scores of layer {layer.layer} are not finite numbers: see the weights up to there")
+    return statistics
+
+
+def _share_of_entropy(layer: LayerAttention, statistics: RowStatistics, counted: CountedRows) -> Array:
+    """Return the mean entropy as a share of the largest possible (heads,); None if no query has a choice of keys."""
+    largest = np.log(np.maximum(layer.visible_counts(), 1))  # (n_q,), nats
+    choosing = counted.by_head & (largest > 0)  # (heads, n_q): more than one key to choose from
+    return mean_where(statistics.entropy / np.where(largest > 0, largest, 1), choosing) if choosing.any() else None
+
+
+def _of_places(layer: LayerAttention, tokens: Sequence[Token], counted: CountedRows) -> dict[str, Array]:
+    """Return the statistics of a text that reads itself, which depend on the places of its keys: (heads,) each, or None."""
+    # the first query may look at a later key
+    first, later = np.array([[counted.first_row]]), np.arange(counted.first_row + 1, layer.n_k)[None]
+    ahead = bool(layer.visible_at(first, later).any())
+    offsets = _at_offsets(layer, ahead, counted)
+    means: dict[str, Array] = {"self": offsets.get(0), "previous": offsets.get(-1), "next": offsets.get(1)}
+    means["offset"], means["at_offset"] = _best_offset(offsets)
+    streams = not ahead and layer.n_q > sum(STREAMING) and not counted.first_key
+    change = layer.streaming_change(*STREAMING) if streams else None
+    means["streaming"] = None if change is None else counted.mean(change)
+    means["picture"], means["spatial_entropy"] = _on_picture(layer, tokens, ahead, counted.last_row)
+    ids = [(token.id, token.text) for token in tokens]
+    names = {name: number for number, name in enumerate(dict.fromkeys(ids))}
+    for name, shift in (("induction", 1), ("duplicate", 0)):
+        means[name] = _mean_of_numbers(layer.on_copies([names[name_id] for name_id in ids], shift), counted)
+    return means
 
 
 @lru_cache(maxsize=1 << 14)
