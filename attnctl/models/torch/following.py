@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from attnctl.attention import Array
 from attnctl.models.torch.contractions import Contraction, summed_product
@@ -26,7 +27,7 @@ from attnctl.models.torch.layouts import (
     positional_layout,
 )
 from attnctl.models.torch.places import PUTS, TAKES, axis_and_places, composed, in_order, start_of_part, taken
-from attnctl.models.torch.tensors import MIXED, REORDERED, ByTensor, Chunk, ExtraKeys, Unnamed, tensors_in
+from attnctl.models.torch.tensors import MIXED, REORDERED, ByTensor, Chunk, ExtraKeys, Unnamed, storage_of, tensors_in
 from attnctl.models.torch.traced_call import Softmaxed, Table
 
 VIEWS = frozenset(
@@ -74,7 +75,7 @@ class Follower:
     multiplied: ByTensor[tuple[Array, Array]] = field(default_factory=ByTensor)  # place by place: both factors
     heads: ByTensor[bool] = field(default_factory=ByTensor)  # parts of the features of a projection
     of_weights: ByTensor[bool] = field(default_factory=ByTensor)  # made of products of two softmaxes, and nothing else
-    written: dict[int, object] = field(default_factory=dict)  # address of a buffer → origin of what was written into it
+    written: dict[StorageWeakRef, object] = field(default_factory=dict)  # a buffer → origin of what was written into it
 
     def summed(
         self, table: Table, args: Sequence[Any], keywords: Mapping[str, Any], spread: Array, out: Array
@@ -92,7 +93,7 @@ class Follower:
         """Return whether a tensor does not depend on the model's inputs: a parameter, a buffer, or made of these."""
         if tensor not in self.constants and not isinstance(tensor, torch.nn.Parameter):
             return False
-        return not self.written or tensor.untyped_storage().data_ptr() not in self.written
+        return not self.written or storage_of(tensor) not in self.written
 
     def note_constant(self, out: Array, name: str, tensors: Sequence[Array]) -> None:
         """Note the result of a function that reads constants alone, or nothing."""
@@ -105,7 +106,7 @@ class Follower:
 
         So queries and keys that were multiplied with the same cosines come from the same tokens.
         """
-        if self.written and (kept := self.written.get(tensor.untyped_storage().data_ptr())) is not None:
+        if self.written and (kept := self.written.get(storage_of(tensor))) is not None:
             return kept
         if tensor not in self.origins:
             self.origins[tensor] = object()
@@ -119,7 +120,7 @@ class Follower:
         sources = [tensor for tensor in tensors if tensor is not into and not self.is_constant(tensor)]
         sources = [tensor for tensor in sources if tensor.is_floating_point()]
         if sources:
-            self.written[into.untyped_storage().data_ptr()] = self.origin(sources[-1])
+            self.written[storage_of(into)] = self.origin(sources[-1])
 
     def _note_weights_written(self, into: Array, key: object, weights: Array) -> None:
         """Note weights that are written into a tensor of all heads or texts, of which the others may follow."""
@@ -330,7 +331,7 @@ class Follower:
 
     def is_grown(self, tensor: Array) -> bool:
         """Return whether a tensor holds what came before, and after it something new: a cache of keys."""
-        return tensor in self.grown or bool(self.written and tensor.untyped_storage().data_ptr() in self.written)
+        return tensor in self.grown or bool(self.written and storage_of(tensor) in self.written)
 
     def _note_chunks(
         self,
@@ -370,9 +371,8 @@ class Follower:
 
     def _note_chunk(self, source: Array, part: Array, whole: int, start: int, length: int) -> None:
         before = self.chunks.get(source)
-        address, shape = source.untyped_storage().data_ptr(), tuple(source.shape)
         self.chunks[part] = (
-            Chunk(address, shape, whole, start, length)
+            Chunk(storage_of(source), tuple(source.shape), whole, start, length)
             if before is None
             else before._replace(start=before.start + start, length=length)
         )

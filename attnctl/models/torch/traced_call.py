@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from attnctl.attention import Array
 from attnctl.checks.tolerances import OWN_ROW
@@ -19,7 +20,7 @@ from attnctl.models.torch.layouts import (
     axis_size,
     put_back,
 )
-from attnctl.models.torch.tensors import ExtraKeys, Unnamed
+from attnctl.models.torch.tensors import ExtraKeys, Unnamed, storage_of
 
 
 @dataclass(eq=False)
@@ -31,11 +32,11 @@ class Softmaxed:
     layout: Layout
     is_confirmed: bool = False
     lost: str = ""
-    shown: set[tuple[int, int]] = field(default_factory=set)  # address and size of each part that has met values
+    shown: set[tuple[StorageWeakRef, int, int]] = field(default_factory=set)  # each part that has met values
 
     def is_new(self, weights: Array) -> bool:
         """Return whether these weights have not met values yet: the first ones, or another text or head of them."""
-        part = weights.data_ptr(), weights.numel()
+        part = storage_of(weights), weights.storage_offset(), weights.numel()
         if self.is_confirmed and (self.is_whole(weights) or part in self.shown):
             return False
         self.shown.add(part)

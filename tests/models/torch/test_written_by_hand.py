@@ -221,3 +221,32 @@ def test_a_head_is_off_in_a_tensor_that_the_model_gave() -> None:
     with torch.no_grad(), attnctl.intervene(model := built(Into), heads={0: [1]}):
         context = model(texts())
     assert not context[:, 1].any() and context[:, 0].any()
+
+
+def test_memory_that_is_used_again_is_not_what_was_written_into_it_before() -> None:
+    class Buffers(Plain):
+        def forward(self, x, others):
+            buffers = [torch.zeros(x.shape) for _ in others]
+            for buffer, other in zip(buffers, others, strict=True):
+                buffer[:] = other
+            del buffers, buffer
+            q, k, v = map(self.split, self.projected(x))
+            return self.joined((q @ k.mT).softmax(-1) @ v)
+
+    model = built(Buffers)
+    with torch.no_grad(), attnctl.capture(model) as traces:
+        model(texts(), torch.randn(20, B, N, D).unbind())
+    assert [call.kind for call in traces] == ["self"]
+
+
+def test_copies_of_weights_that_take_turns_at_the_same_memory_are_all_seen() -> None:
+    class Copies(torch.nn.Module):
+        def forward(self, q, k, v):
+            weights = (q @ k.mT).softmax(-1)
+            return torch.cat([weights[[head]] @ v[[head]] for head in range(len(weights))])
+
+    q, k, v = torch.randn(3, 64, 64, 4, generator=torch.Generator().manual_seed(0)).unbind()
+    model = Copies()
+    with torch.no_grad(), attnctl.capture(model, layer=63, keep=()) as traces:
+        model(q, k, v)
+    assert (traces[0].weights[0, 0] - (q[63].double() @ k[63].double().mT).softmax(-1)).abs().max() < EXACT
