@@ -142,13 +142,22 @@ def capture(
 def _shows_itself(model: PreTrainedModel) -> bool:
     """Return whether a transformers model follows the interface, or puts out its weights because it runs under eager.
 
-    A model of another library that inherits from transformers' classes may take no `output_attentions`.
+    A model of another library that inherits from transformers' classes may take no `output_attentions`, or no `return_dict`,
+    which a decorator of transformers takes in a forward's place.
     """
     if model_follows_interface(model):
         return True
     eager = all(config._attn_implementation_internal == "eager" for config in attention_configurations(model))
-    taken = inspect.signature(model.forward).parameters
-    return eager and ("output_attentions" in taken or any(p.kind is p.VAR_KEYWORD for p in taken.values()))
+    return (
+        eager
+        and _takes("output_attentions", inspect.signature(model.forward))
+        and _takes("return_dict", inspect.signature(model.forward, follow_wrapped=False))
+    )
+
+
+def _takes(keyword: str, signature: inspect.Signature) -> bool:
+    parameters = signature.parameters
+    return keyword in parameters or any(part.kind is part.VAR_KEYWORD for part in parameters.values())
 
 
 def _record_network(model: PreTrainedModel, chosen: Selection, traces: Captures) -> AbstractContextManager[None]:
