@@ -48,16 +48,31 @@ SUMMARIES = frozenset(
 )
 
 
-class _Mixture(tuple[object, ...]):
-    """The mark of what was made of tensors with several marks, in their order: a turned by b is not b turned by a."""
+@dataclass(frozen=True, eq=False)
+class _Mixture:
+    """The mark of what was made of tensors with several marks: these in order, and that of the tensor that was changed.
 
-    __slots__ = ()
+    a gated by b is not b gated by a; but `a * cos` and `cos * a` are both a, turned. The larger tensor is the one that was
+    changed, as cosines are the same for all heads; the first of two that are equally large.
+    """
+
+    parts: tuple[object, ...]
+    changed: object
 
     @classmethod
-    def of(cls, origins: Sequence[object]) -> _Mixture:
-        """Return the mark of what was made of tensors with these marks."""
-        parts = (origin if isinstance(origin, _Mixture) else (origin,) for origin in origins)
-        return cls(dict.fromkeys(chain.from_iterable(parts)))
+    def of(cls, origins: Sequence[object], changed: object) -> _Mixture:
+        """Return the mark of what was made of tensors with these marks, of which one was changed by the others."""
+        parts = (origin.parts if isinstance(origin, cls) else (origin,) for origin in origins)
+        changed = changed.changed if isinstance(changed, cls) else changed
+        return cls(tuple(dict.fromkeys(chain.from_iterable(parts))), changed)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Mixture) or len(self.parts) != len(other.parts):
+            return False
+        return self.parts == other.parts or (self.changed is other.changed and set(self.parts) == set(other.parts))
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.parts))
 
 
 @dataclass(eq=False)
@@ -102,7 +117,7 @@ class Follower:
             self.random[out] = True
 
     def origin(self, tensor: Array) -> object:
-        """Return a mark; two tensors have equal ones if they were made of the same tensors, in the same order.
+        """Return a mark; two tensors have equal ones if they were made of the same tensors, and the same one was changed.
 
         So queries and keys that were multiplied with the same cosines come from the same tokens.
         """
@@ -279,8 +294,10 @@ class Follower:
             self.extras[out] = known
         if joined or is_one:
             self.origins[out] = origins[-1]
-        elif len(mixture := _Mixture.of(origins)) <= MIXED_ORIGINS:
-            self.origins[out] = mixture
+        else:
+            changed = max(range(len(floats)), key=lambda place: (floats[place].numel(), floats[place].ndim))
+            if len((mixture := _Mixture.of(origins, origins[changed])).parts) <= MIXED_ORIGINS:
+                self.origins[out] = mixture
         if (joined and not is_one) or any(self.is_grown(tensor) for tensor in floats):
             self.grown[out] = True
         parts = [self.chunks.get(tensor) for tensor in floats]
