@@ -397,7 +397,7 @@ class Follower:
     def _note_block(
         self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], source: Array, part: Array, number: int
     ) -> None:
-        """Note one of the blocks that an axis of tokens was cut into."""
+        """Note one token, or one of the blocks that an axis of tokens was cut into."""
         dim = keywords.get("dim", args[1] if len(args) > 1 and name != "__getitem__" else 0)
         if name == "select":
             number = keywords.get("index", args[-1])
@@ -409,10 +409,13 @@ class Follower:
             dim, number = numbers[0], parts[numbers[0]]
         layout = self.layouts[source]
         outer = layout[dim][0] if layout[dim] else None
-        if outer is None or outer.feature or outer.parent is None or not isinstance(number, int):
+        if outer is None or outer.feature or not isinstance(number, int):
             return
         inner = [axis for axis in layout if axis and axis != layout[dim] and axis[0].parent is outer.parent]
-        if len(inner) == 1 and outer.size * axis_size(inner[0]) == outer.parent.size:
+        if outer.parent is None or not inner:
+            whole = axis_size(layout[dim])
+            self._note_chunk(source, part, whole, number % whole, 1)
+        elif len(inner) == 1 and outer.size * axis_size(inner[0]) == outer.parent.size:
             length = axis_size(inner[0])
             self._note_chunk(source, part, outer.parent.size, number % outer.size * length, length)
 

@@ -597,7 +597,7 @@ class Tracer(Follower):
         by_columns = bool(table.columns) and _same_side(groups[3], table.columns)
         queries, keys_of = (first, second) if by_columns else (second, first)
         if queries is not None and keys_of is not None:
-            self._note_parts_of_keys(queries, keys_of)
+            self._note_parts_of_keys(queries, self.part_of(keys_of, call.shape[2]))
         call.unnamed, is_cross = self.unnamed(tuple(groups[2]), tuple(groups[3]), table.is_cross)
         call.extra = self.extra_keys(keys_of, call.shape, is_cross)
         chunk = self.part_of(queries, call.shape[1]) or self.part_of(weights, call.shape[1])
@@ -607,9 +607,8 @@ class Tracer(Follower):
             softmax.array = None  # its memory is not needed any more
         return other
 
-    def _note_parts_of_keys(self, queries: Array, keys: Array) -> None:
+    def _note_parts_of_keys(self, queries: Array, part: Chunk | None) -> None:
         """Note that the same queries look at a second part of the keys, with a softmax of its own, as in ring attention."""
-        part = self.chunks.get(keys)
         if part is None:
             return
         whole = self.module(), self.origin(queries), tuple(queries.shape), self.chunks.get(queries), part.source
