@@ -92,6 +92,7 @@ class Tracer(Follower):
     module: Callable[[], str] = field(kw_only=True)  # returns the name of the module that runs
     candidates: list[Softmaxed] = field(default_factory=list)
     shares_of_features: set[Atom] = field(default_factory=set)  # axes of a softmax over what a linear layer gave
+    by_learned_keys: Table | None = None  # the last product with constants of each head: scores, if a softmax follows
     parts_of_keys: dict[tuple[object, ...], int] = field(
         default_factory=dict
     )  # queries, keys → start of the first part
@@ -123,6 +124,9 @@ class Tracer(Follower):
         self.layouts[out] = layout
         table: Table | None = self.tables.get(scores)
         axis = layout[dim]
+        if table is None and axis and self.by_learned_keys is not None and axis == self.by_learned_keys.columns:
+            table = self.by_learned_keys
+            self.shares_of_features.update(axis)
         if table is None:
             if not axis or any(atom.feature for atom in axis):
                 self.shares_of_features.update(axis)
@@ -173,7 +177,7 @@ class Tracer(Follower):
         if len(moving) == 2 and any(tensor in self.of_weights for tensor in moving):
             self._multiply_of_weights(name, moving, out)
             return out
-        tables = [place for place in (0, 1) if product.operands[place] in self.tables]
+        tables = [place for place in (0, 1) if self._is_table(product.operands[place], constant[1 - place])]
         with_softmax = [place for place in tables if self.tables[product.operands[place]].softmax is not None]
         place = next(iter(with_softmax or tables), None)
         if place is not None:
@@ -220,6 +224,11 @@ class Tracer(Follower):
             return WITHOUT_KEYS
         return LINEAR if product.operands[1 - place] in self.pooled else ""
 
+    def _is_table(self, tensor: Array, is_other_constant: bool) -> bool:
+        """Return whether a tensor holds scores or weights; learned keys have learned values."""
+        table = self.tables.get(tensor)
+        return table is not None and (is_other_constant or not table.are_keys_learned)
+
     def _is_softmax(self, tensor: Array) -> bool:
         table = self.tables.get(tensor)
         return table is not None and table.softmax is not None
@@ -262,8 +271,8 @@ class Tracer(Follower):
             return
         self.layouts[out] = result
         is_table = len(outside[1]) == 1 and (0 < len(outside[0]) < 3 or (not outside[0] and not constant[0]))
-        if constant[1] or not product.summed or not is_table:
-            return  # a projection, or no table
+        if not product.summed or not is_table:
+            return
         if any(
             [axis_size(axis) for axis in layout] != list(tensor.shape)
             for layout, tensor in zip(layouts, (a, b), strict=True)
@@ -273,8 +282,12 @@ class Tracer(Follower):
             tuple(atom for letter in product.result if letter in outside[place] for atom in axes[letter])
             for place in (0, 1)
         )
-        is_cross = constant[0] or self.origin(a) != self.origin(b)
-        self.tables[out] = Table(rows, columns, (a, layouts[0]), (b, layouts[1]), is_cross)
+        is_cross = any(constant) or self.origin(a) != self.origin(b)
+        table = Table(rows, columns, (a, layouts[0]), (b, layouts[1]), is_cross, are_keys_learned=constant[1])
+        if not constant[1]:
+            self.tables[out] = table
+        elif columns and (set(product.letters[0]) & set(product.letters[1]) & set(product.result)) - {"."}:
+            self.by_learned_keys = table
 
     def _use_table(
         self,
@@ -303,7 +316,9 @@ class Tracer(Follower):
                 self.refuse(TWO_SOFTMAXES)
             self.of_weights[out] = True
             return None
-        if values_are_constant:  # rows of a parameter: an embedding of what a vocabulary's softmax expects
+        if (
+            values_are_constant and not table.are_keys_learned
+        ):  # rows of a parameter: an embedding of what a vocabulary's softmax expects
             if table.softmax is None and any(
                 side and all(atom.feature for atom in side) for side in (table.rows, table.columns)
             ):

@@ -64,6 +64,7 @@ class Table:
     has_sink: bool = False
     is_exponential: bool = False
     is_log: bool = False
+    are_keys_learned: bool = False  # a prompt, a memory: the same in every text
     needs_queries: bool = False  # it is attention only if the product shows an axis of queries
     spread: tuple[Array, Layout, Array] | None = None  # weights, their layout, values that they multiply place by place
 

@@ -299,6 +299,24 @@ class DrawnQueries(Written):
         return torch.einsum("bij,bjd->bid", (torch.einsum("bid,bjd->bij", q, k) / math.sqrt(D)).softmax(-1), v)
 
 
+class Prompted(Written):
+    """A learned prompt beside the text, with a softmax of its own and a gate (LLaMA-Adapter, peft 0.21.2)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prompt, self.gate = nn.Parameter(torch.randn(1, 4, D)), nn.Parameter(torch.tensor([0.3]))
+
+    def forward(self, x):
+        q, k, v = self.projected(x)
+        self.expect(q, k)
+        learned_k, learned_v = (layer(self.prompt).repeat(B, 1, 1) for layer in (self.k, self.v))
+        self.expect(q, learned_k)
+        self.expected[-1] *= 0.3
+        q, k, v, learned_k, learned_v = map(self.split, (q, k, v, learned_k, learned_v))
+        context = (q @ k.mT / math.sqrt(d)).softmax(-1) @ v
+        return self.joined(context + self.gate * (q @ learned_k.mT / math.sqrt(d)).softmax(-1) @ learned_v)
+
+
 LESS_USUAL = [kind for kind in Written.__subclasses__() if kind.__module__ == __name__] + [
     InputOfEachHeadFused,
     SummariesInPlace,

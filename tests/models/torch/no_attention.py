@@ -79,6 +79,17 @@ class LanguageHead(nn.Module):
         return (hidden @ self.embedding.weight.T).softmax(-1) @ self.embedding.weight
 
 
+class ExpectedToken(nn.Module):
+    """A vocabulary's softmax, and the mean of its embedding: no learned keys and values."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.embedding = nn.Linear(D, 9), nn.Parameter(torch.randn(9, D))
+
+    def forward(self, x):
+        return self.head(x).softmax(-1) @ self.embedding
+
+
 class Gate(nn.Module):
     def __init__(self):
         super().__init__()
@@ -182,6 +193,7 @@ SILENT = [
     Contrastive,
     SoftTargets,
     LanguageHead,
+    ExpectedToken,
     Gate,
     Gram,
 ]
@@ -218,6 +230,17 @@ class Synthesizer(Written):
     def forward(self, x):
         weights = self.weights(x).view(B, N, H, N).transpose(1, 2).softmax(-1)
         return self.joined(weights @ self.split(self.v(x)))
+
+
+class SynthesizerOfEachHead(Written):
+    """The same with a matrix for each head: its columns are no learned keys, since they weigh the tokens of the text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.randn(H, D // H, N))
+
+    def forward(self, x):
+        return self.joined((self.split(x) @ self.weights).softmax(-1) @ self.split(self.v(x)))
 
 
 class Outlook(Written):
@@ -572,6 +595,7 @@ NAMED = {
     OverQueries: "over the queries",
     Sigmoid: "do not sum to 1",
     NonLocal: "some are negative",
+    SynthesizerOfEachHead: "there are no keys",
     Synthesizer: "there are no keys",
     Outlook: "there are no keys",
     LinearAttention: "linear attention",
