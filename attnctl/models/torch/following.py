@@ -486,10 +486,16 @@ class Follower:
     ) -> Table:
         """Return what is known of the result of a function on a table."""
         if table.softmax is None:
-            others = [tensor for tensor in moving if tensor is not source and tensor in self.tables]
+            values = [tensor for tensor in moving if tensor is not source]
+            if table.is_divided and name in MULTIPLICATION and out.numel() > source.numel() and values:
+                return replace(table, spread=(source, self.layouts[source], values[0]))
+            others = [tensor for tensor in values if tensor in self.tables]
             joined = name in ("pad", *JOINS) and not others
             return replace(
-                table, has_sink=table.has_sink or joined, is_exponential=table.is_exponential or name == "exp"
+                table,
+                has_sink=table.has_sink or joined,
+                is_exponential=table.is_exponential or name == "exp",
+                is_divided=table.is_divided and name in VIEWS,
             )
         if name == "exp" and table.is_log:
             return replace(table, is_log=False)

@@ -19,9 +19,9 @@ import torch
 
 from attnctl.attention import Array
 from attnctl.checks.tolerances import NEGATIVE, NOTHING, OWN_ROW
-from attnctl.models.torch.contractions import CONVOLUTIONS, Contraction, contraction_of, spread_product
+from attnctl.models.torch.contractions import CONVOLUTIONS, Contraction, contraction_of, scaled_einsum, spread_product
 from attnctl.models.torch.edges import EDGES, EdgeSoftmax
-from attnctl.models.torch.following import MULTIPLICATION, VIEWS, Follower
+from attnctl.models.torch.following import MULTIPLICATION, SCALES, VIEWS, Follower
 from attnctl.models.torch.layouts import (
     Atom,
     Axis,
@@ -100,6 +100,7 @@ class Tracer(Follower):
     left: dict[str, str] = field(default_factory=dict)  # module → sentence, until its scores are seen to attend
     undivided_refusals: list[Refusal] = field(default_factory=list)
     undivided: ByTensor[Undivided] = field(default_factory=ByTensor)
+    exponentials: ByTensor[bool] = field(default_factory=ByTensor)  # of scores that are no product
     pooled: ByTensor[bool] = field(default_factory=ByTensor)  # values, weighted by a softmax without queries
     edges: EdgeSoftmax = field(default_factory=EdgeSoftmax)
     states: States = field(default_factory=States)
@@ -114,8 +115,11 @@ class Tracer(Follower):
             if isinstance(out, torch.Tensor) and isinstance(scores, torch.Tensor):
                 self.constants[out] = True
             return
-        if not isinstance(dim, int) or not scores.ndim:
-            return
+        if isinstance(dim, int) and scores.ndim:
+            self._note_softmax(name, scores, dim, out, scores.detach())
+
+    def _note_softmax(self, name: str, scores: Array, dim: int, out: Array, array: Array | None) -> None:
+        """Note the softmax of scores; `array` is what it read, None if the model divided exponentials by their sum."""
         layout: Layout | None = self.layouts.get(scores)
         is_followed = layout is not None
         if layout is None:  # its scores come from a function that is not followed
@@ -135,7 +139,7 @@ class Tracer(Follower):
             table = Table(keys=axis, is_cross=is_cross, needs_queries=not is_followed)
         elif table.softmax is not None and not table.is_log:
             self.refuse("its weights go through a second softmax before they meet values")
-        softmax = Softmaxed(self.module(), scores.detach(), layout)
+        softmax = Softmaxed(self.module(), array, layout)
         self.candidates.append(softmax)
         self.tables[out] = replace(
             table, softmax=softmax, keys=axis, is_log=name.startswith("log"), before_dropout=None, touched=""
@@ -166,7 +170,13 @@ class Tracer(Follower):
                 self.refuse(f"its weights meet values in an einsum of several tensors ({args[0]}): split it in two")
             elif name == "einsum" and any(self._is_linear(tensor) for tensor in tensors_in(args, keywords)):
                 self.refuse(LINEAR)
-            return self.follow(name, args, keywords, out)
+            out = self.follow(name, args, keywords, out)
+            scaled = scaled_einsum(args) if name == "einsum" else None
+            if scaled is not None and not any(
+                self.is_constant(part) or part in self.tables for part in scaled.operands
+            ):
+                self.note_product(scaled, out)
+            return out
         constant = [self.is_constant(tensor) for tensor in product.operands]
         if all(constant):
             self.note_constant(out, name, product.operands)
@@ -423,7 +433,8 @@ class Tracer(Follower):
             elif not table.of_channels:
                 self.left[self.module()] = LEFT
         if name.strip("_") in QUOTIENTS and isinstance(out, torch.Tensor) and len(args) == 2:
-            self._note_sink(out, args[1])
+            self._note_division(args[0], args[1], out)
+        self._note_exponential(name, args, out)
         if not self.undivided_refusals or not isinstance(out, torch.Tensor):
             return out
         before = self._undivided(name, args, keywords)
@@ -479,18 +490,42 @@ class Tracer(Follower):
                     return shares
         return None
 
-    def _note_sink(self, out: Array, divisor: object) -> None:
-        """Note exponentials that were divided by more than their sum, as in exp(s) / (1 + Σ exp(s)): they have a sink."""
+    def _note_exponential(self, name: str, args: Sequence[Any], out: object) -> None:
+        """Note the exponentials of scores that are no product; they may be masked before they are divided by their sum."""
+        before = args[0] if args else None
+        if not isinstance(before, torch.Tensor) or not isinstance(out, torch.Tensor) or out in self.tables:
+            return
+        plain = name.strip("_")
+        if before in self.exponentials:
+            is_kept = name in VIEWS or (plain in SCALES - QUOTIENTS and out.shape == before.shape)
+        else:
+            is_kept = plain == "exp" and not self.is_constant(out)
+        if is_kept:
+            self.exponentials[out] = True
+
+    def _note_division(self, before: object, divisor: object, out: Array) -> None:
+        """Note exponentials that were divided by their sum, a softmax, or by more, as exp(s) / (1 + Σ exp(s)): a sink."""
         table = self.tables.get(out)
-        if table is None or table.softmax is not None or not table.is_exponential:
+        if table is None and not (isinstance(before, torch.Tensor) and before in self.exponentials):
             return
         if not isinstance(divisor, torch.Tensor) or divisor.ndim != out.ndim or self.is_constant(divisor):
             return
         reduced = [place for place in range(out.ndim) if divisor.shape[place] != out.shape[place]]
         if len(reduced) != 1 or divisor.shape[reduced[0]] != 1:
             return
+        if table is not None and not (table.is_exponential and table.softmax is None):
+            if table.is_of_exponentials and self.layouts[out][reduced[0]] != table.keys:
+                self.tables.forget(out)  # rows and columns in turn (Sinkhorn)
+            return
         sums = out.detach().float().sum(reduced[0])
-        if bool(sums.amax() <= 1 + OWN_ROW) and bool(sums.amin() < 1 - OWN_ROW):
+        is_whole = bool((sums - 1).abs().nan_to_num(0.0).amax() <= OWN_ROW)
+        if table is None:
+            is_whole = bool(((sums - 1).abs() <= OWN_ROW).logical_or(sums == 0).all())  # a text may be padding alone
+            if is_whole and isinstance(before, torch.Tensor):
+                self._note_softmax("softmax", before, reduced[0], out, None)
+        elif is_whole:
+            self.tables[out] = replace(table, is_divided=True, keys=self.layouts[out][reduced[0]])
+        elif bool(sums.amax() <= 1 + OWN_ROW) and bool(sums.amin() < 1 - OWN_ROW):
             self.tables[out] = replace(table, has_sink=True, keys=self.layouts[out][reduced[0]])
 
     def _meet(
@@ -542,6 +577,8 @@ class Tracer(Follower):
         """See weights that are multiplied with values place by place, and summed: an attention that pools."""
         assert table.spread is not None
         used, layout, values = table.spread
+        if table.softmax is None:
+            table = replace(table, softmax=Softmaxed(self.module(), None, layout))
         dim = keywords.get("dim", keywords.get("axis", args[1] if len(args) > 1 else None))
         dim = dim[0] if isinstance(dim, (tuple, list)) and len(dim) == 1 else dim
         of_spread: Layout = self.layouts[spread]

@@ -63,10 +63,16 @@ class Table:
     mixed: str = ""  # the same, of a function that does more than multiply each weight by a number of its own
     has_sink: bool = False
     is_exponential: bool = False
+    is_divided: bool = False  # exponentials, divided by their sum over the keys
     is_log: bool = False
     are_keys_learned: bool = False  # a prompt, a memory: the same in every text
     needs_queries: bool = False  # it is attention only if the product shows an axis of queries
     spread: tuple[Array, Layout, Array] | None = None  # weights, their layout, values that they multiply place by place
+
+    @property
+    def is_of_exponentials(self) -> bool:
+        """Return whether the weights are no softmax of a product, and were divided by their sum."""
+        return self.softmax is not None and self.softmax.array is None and not (self.rows or self.columns)
 
     @property
     def of_channels(self) -> bool:

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from tests.models.torch.written_by_hand import CAUSAL, B, D, H, N, Written, explicit, softmax64
+from tests.models.torch.written_by_hand import CAUSAL, PADDED, B, D, H, N, Written, explicit, softmax64
 from tests.models.torch.written_by_strangers import d, in_heads
 
 
@@ -299,6 +299,46 @@ class DrawnQueries(Written):
         return torch.einsum("bij,bjd->bid", (torch.einsum("bid,bjd->bij", q, k) / math.sqrt(D)).softmax(-1), v)
 
 
+class PooledByExponentials(Written):
+    """Yang et al. 2016 as many notebooks write it: exponentials of a rating, masked, and divided by their sum."""
+
+    heads = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.context, self.bias = nn.Parameter(torch.randn(D, 1)), nn.Parameter(torch.randn(N))
+
+    def forward(self, x):
+        x = self.q(x)
+        rating = torch.tanh(torch.mm(x.contiguous().view(-1, D), self.context).view(-1, N) + self.bias)
+        self.expected.append(softmax64(rating.detach().double().masked_fill(~PADDED, -math.inf))[:, None, None])
+        weights = torch.exp(rating) * PADDED.float()
+        weights = weights / (torch.sum(weights, 1, keepdim=True) + 1e-10)
+        return torch.sum(x * torch.unsqueeze(weights, -1), 1)
+
+
+class PooledByAProduct(PooledByExponentials):
+    def forward(self, x):
+        x = self.q(x)
+        rating = torch.tanh(x @ self.context)
+        self.expected.append(softmax64(rating.detach().double().mT)[:, None])
+        weights = rating.exp().squeeze(-1)
+        weights = weights / weights.sum(1, keepdim=True)
+        return torch.bmm(weights.unsqueeze(1), x)
+
+
+class ExponentialsPlaceByPlace(Written):
+    """Shares of exponentials that multiply values place by place, without a product of matrices."""
+
+    def forward(self, x):
+        q, k, v = self.projected(x)
+        self.expect(q, k)
+        q, k, v = map(self.split, (q, k, v))
+        weights = (q @ k.mT / math.sqrt(d)).exp()
+        weights = weights / weights.sum(-1, keepdim=True)
+        return self.joined((weights[..., None] * v[:, :, None]).sum(-2))
+
+
 class Prompted(Written):
     """A learned prompt beside the text, with a softmax of its own and a gate (LLaMA-Adapter, peft 0.21.2)."""
 
@@ -320,4 +360,5 @@ class Prompted(Written):
 LESS_USUAL = [kind for kind in Written.__subclasses__() if kind.__module__ == __name__] + [
     InputOfEachHeadFused,
     SummariesInPlace,
+    PooledByAProduct,
 ]

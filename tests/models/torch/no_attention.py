@@ -22,6 +22,13 @@ class Router(nn.Module):
         return torch.einsum("bne,bned->bnd", self.router(x).softmax(-1), results)
 
 
+class RouterByExponentials(Router):
+    def forward(self, x):
+        results = torch.stack([expert(x) for expert in self.experts], -2)
+        shares = self.router(x).exp()
+        return torch.einsum("bne,bned->bnd", shares / shares.sum(-1, keepdim=True), results)
+
+
 class TopRouter(Router):
     def forward(self, x):
         results = torch.stack([expert(x) for expert in self.experts], -2)
@@ -188,6 +195,7 @@ SILENT = [
     Bilinear,
     ConstrainedStreams,
     Router,
+    RouterByExponentials,
     TopRouter,
     CosineRouter,
     Contrastive,
@@ -445,6 +453,16 @@ class Retention(Written):
         return self.joined(scores / scores.sum(-1, keepdim=True).abs().clamp(min=1) @ v)
 
 
+class RetentionInOneEinsum(Retention):
+    """Queries, keys and the decay at once (flash-linear-attention 0.6.0)."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        decay = (0.9 ** (torch.arange(N)[:, None] - torch.arange(N))) * CAUSAL
+        scores = torch.einsum("bhid,bhjd,hij->bhij", q, k, decay.expand(H, N, N))
+        return self.joined(scores @ v)
+
+
 class ThreeAtOnce(Written):
     """Weights, values and the output projection in one einsum."""
 
@@ -588,6 +606,7 @@ NAMED = {
     Online: "a part of the keys at a time",
     ExponentialsLost: "sees no division",
     Retention: "some are negative",
+    RetentionInOneEinsum: "some are negative",
     OverFeaturesAndTokens: "linear attention",
     ThreeAtOnce: "an einsum of several tensors",
     Mapped: "torch.vmap",
