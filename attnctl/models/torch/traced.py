@@ -81,6 +81,7 @@ class Undivided:
     dims: Sequence[int]
     how: tuple[Any, ...]  # name, args, keywords, function
     is_part: bool  # of the keys
+    is_exponential: bool
     meet: Callable[..., Array | None]
 
 
@@ -401,7 +402,7 @@ class Tracer(Follower):
         refusal = Refusal(self.module(), because or (BELOW_ZERO if is_negative else NO_SHARES))
         self.undivided_refusals.append(refusal)
         if bool(weights.amin() >= 0):
-            self.undivided[out] = Undivided(refusal, used, dims, how, is_part, meet)
+            self.undivided[out] = Undivided(refusal, used, dims, how, is_part, table.is_exponential, meet)
         return None
 
     def _has_features_alone(self, product: Contraction, place: int) -> bool:
@@ -465,8 +466,8 @@ class Tracer(Follower):
     def _divided(self, before: Undivided, divisor: object, out: Array) -> Array | None:
         """Return the shares whose product with the values is `out`, or None if there are none.
 
-        They are divided by their sum; or by the model's own divisor, if it adds a small number to each sum. So a row that
-        sees no key has shares of 0.
+        They are divided by their sum; or by the model's own divisor, if it adds to each sum a small number, so that a row
+        that sees no key has shares of 0, or the exponential of a sink.
         """
         again = _multiplying(before.used, *before.how[1:])
         allowed = min(OWN_ROW, ROUNDING * torch.finfo(out.dtype).eps) * out.detach().abs().amax()
@@ -486,7 +487,9 @@ class Tracer(Follower):
             if turned.shape == torch.Size([size for size in sums.shape if size > 1]):
                 shares = before.used / turned.reshape(sums.shape)
                 rows = shares.sum(before.dims).detach()
-                if bool(((rows - 1).abs() <= OWN_ROW).logical_or(rows == 0).all()) and gives(shares):
+                has_sink = before.is_exponential and not before.is_part and not self.is_constant(divisor)
+                is_row = (rows <= 1 + OWN_ROW) if has_sink else ((rows - 1).abs() <= OWN_ROW).logical_or(rows == 0)
+                if bool(is_row.all()) and gives(shares):
                     return shares
         return None
 
@@ -568,7 +571,11 @@ class Tracer(Follower):
         of_values = tuple(() if letter == "." else (axes | own)[letter] for letter in product.letters[1 - place])
         width = [atom for letter in product.result if letter in own for atom in own[letter]]
         multiply = _multiplying(used, args, keywords, run)
-        used = used if shares is None else shares
+        if shares is not None:
+            used, dims = shares, [index for index, axis in enumerate(layout) if any(atom in groups[3] for atom in axis)]
+            sums = shares.detach().float().sum(dims)
+            is_below = bool((1 - sums > OWN_ROW).logical_and(sums > 0).any())
+            table = replace(table, has_sink=table.has_sink or is_below)
         return self._confirm(table, used, layout, groups, (values, of_values), out, of_output, width, multiply)
 
     def summed(

@@ -74,6 +74,25 @@ class DividedByMore(Written):
         return self.out((mixed / (shares.sum(-1).mT.unsqueeze(-1) + 0.05)).flatten(2))
 
 
+class SinkInTheDivisor(Written):
+    """A learned sink of each head, which the divisor holds after the values (flash-linear-attention 0.6.0)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sinks = nn.Parameter(torch.randn(H))
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        scores, sinks = q @ k.mT / math.sqrt(d), self.sinks[None, :, None]
+        exact = torch.cat([scores, sinks[..., None].expand(B, H, N, 1)], -1).detach().double()
+        self.expected.append(softmax64(exact)[..., :-1])
+        largest = torch.maximum(scores.max(-1).values, sinks)
+        shares = (scores - largest[..., None]).exp()
+        divisor = shares.sum(-1) + (sinks - largest).exp()
+        mixed = torch.einsum("bhij,bhjd->bihd", shares, v)
+        return self.out((mixed / divisor.mT[..., None]).flatten(2))
+
+
 class Gated(Written):
     """A gate for each query and head multiplies the weights: a row may look at nothing."""
 
