@@ -10,7 +10,18 @@ import torch
 
 from attnctl.attention import Array
 
-MATMUL = {"matmul": 0, "__matmul__": 0, "bmm": 0, "mm": 0, "mv": 0, "dot": 0, "baddbmm": 1, "addmm": 1, "addmv": 1}
+MATMUL = {
+    "matmul": 0,
+    "__matmul__": 0,
+    "linalg_matmul": 0,
+    "bmm": 0,
+    "mm": 0,
+    "mv": 0,
+    "dot": 0,
+    "baddbmm": 1,
+    "addmm": 1,
+    "addmv": 1,
+}
 CONVOLUTIONS = frozenset(["conv1d", "conv2d", "conv3d"])
 PRODUCTS = frozenset([*MATMUL, *CONVOLUTIONS, "einsum", "linear", "tensordot", "inner"])
 

@@ -117,7 +117,7 @@ class Tracer(Follower):
                 self.constants[out] = True
             return
         if isinstance(dim, int) and scores.ndim:
-            self._note_softmax(name, scores, dim, out, scores.detach())
+            self._note_softmax(name, scores, dim, out, -scores.detach() if name == "softmin" else scores.detach())
 
     def _note_softmax(self, name: str, scores: Array, dim: int, out: Array, array: Array | None) -> None:
         """Note the softmax of scores; `array` is what it read, None if the model divided exponentials by their sum."""

@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tests.models.torch.written_by_hand import CAUSAL, PADDED, B, D, H, N, Written, explicit, softmax64
 from tests.models.torch.written_by_strangers import d, in_heads
@@ -91,6 +92,25 @@ class SinkInTheDivisor(Written):
         divisor = shares.sum(-1) + (sinks - largest).exp()
         mixed = torch.einsum("bhij,bhjd->bihd", shares, v)
         return self.out((mixed / divisor.mT[..., None]).flatten(2))
+
+
+class NearKeys(Written):
+    """The softmin of distances, in functions with other names."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        distances = (q.double()[..., None, :] - k.double()[..., None, :, :]).detach().norm(dim=-1)
+        self.expected.append(softmax64(-distances))
+        return self.joined(torch.linalg.matmul(functional.softmin(torch.cdist(q, k), -1), v))
+
+
+class ByFunctionsOfLinalg(Written):
+    def forward(self, x):
+        q, k, v = self.projected(x)
+        self.expect(q, k)
+        q, k, v = map(self.split, (q, k, v))
+        scores = torch.linalg.matmul(q, k.mT) / math.sqrt(d)
+        return self.joined(torch.linalg.matmul(torch.special.softmax(scores, -1), v))
 
 
 class Gated(Written):
