@@ -495,10 +495,11 @@ class Tracer(Follower):
 
     def _note_exponential(self, name: str, args: Sequence[Any], out: object) -> None:
         """Note the exponentials of scores that are no product; they may be masked before they are divided by their sum."""
-        before = args[0] if args else None
+        plain, before = name.strip("_"), args[0] if args else None
+        if plain != "exp" and not self.exponentials.known:
+            return
         if not isinstance(before, torch.Tensor) or not isinstance(out, torch.Tensor) or out in self.tables:
             return
-        plain = name.strip("_")
         if before in self.exponentials:
             is_kept = name in VIEWS or (plain in SCALES - QUOTIENTS and out.shape == before.shape)
         else:
