@@ -37,6 +37,7 @@ from attnctl.models.huggingface.attention_sites import (
     attention_modules,
     attention_sites,
     follows_interface,
+    is_wrapped,
     layer_count,
     layers_recur,
     model_follows_interface,
@@ -129,7 +130,7 @@ def capture(
     chosen = Selection(some_layers, some_heads, some_rows, attention, frozenset(keep), grad, stop)
     traces = Captures()
     parts = transformers_parts(model)
-    if parts and is_network(model) and _shows_itself(model):
+    if parts and is_network(model) and _shows_itself(model) and not is_wrapped(model):
         recorded = _record_network(model, chosen, traces)
     else:
         recorded = _record_module(model, parts, chosen, traces)
@@ -142,13 +143,22 @@ def capture(
 def _shows_itself(model: PreTrainedModel) -> bool:
     """Return whether a transformers model follows the interface, or puts out its weights because it runs under eager.
 
-    A model of another library that inherits from transformers' classes may take no `output_attentions`.
+    A model of another library that inherits from transformers' classes may take no `output_attentions`, or no `return_dict`,
+    which a decorator of transformers takes in a forward's place.
     """
     if model_follows_interface(model):
         return True
     eager = all(config._attn_implementation_internal == "eager" for config in attention_configurations(model))
-    taken = inspect.signature(model.forward).parameters
-    return eager and ("output_attentions" in taken or any(p.kind is p.VAR_KEYWORD for p in taken.values()))
+    return (
+        eager
+        and _takes("output_attentions", inspect.signature(model.forward))
+        and _takes("return_dict", inspect.signature(model.forward, follow_wrapped=False))
+    )
+
+
+def _takes(keyword: str, signature: inspect.Signature) -> bool:
+    parameters = signature.parameters
+    return keyword in parameters or any(part.kind is part.VAR_KEYWORD for part in parameters.values())
 
 
 def _record_network(model: PreTrainedModel, chosen: Selection, traces: Captures) -> AbstractContextManager[None]:
@@ -169,7 +179,8 @@ def _record_module(
 ) -> Iterator[None]:
     """Record the calls of a module; transformers models within it are read through transformers' interface.
 
-    Their layers come first; those of the module's other parts are numbered after them.
+    Their layers come first; those of the module's other parts are numbered after them. Modules of other packages that wrap
+    attention within a transformers model are other parts, too.
     """
     if chosen.stop and min(chosen.layers or (0,)) < 0:
         why = "the layers of a torch module are known only after they ran: count from 0 with stop=True"
@@ -182,9 +193,16 @@ def _record_module(
     module = ModuleRecording(model, chosen, traces, offsets)
     with ExitStack() as stack:
         for name, part in following.items():
-            recording = replace(_recording_of(part, chosen, traces), prefix=f"{name}.", whole=architecture_name(model))
+            recording = replace(
+                _recording_of(part, chosen, traces), prefix=name and f"{name}.", whole=architecture_name(model)
+            )
             stack.enter_context(recording.record_calls(stop=False))
-        with module.record(frozenset(map(id, following.values()))) as watched:
+        seen = [
+            module
+            for part in following.values()
+            for module in (attention_modules(part).values() if is_wrapped(part) else [part])
+        ]
+        with module.record(frozenset(map(id, seen))) as watched:
             yield
     traces.unseen = module.finish(watched, others=any(call.way == "interface" for call in traces))
 

@@ -130,6 +130,21 @@ def _module_attends(module: Module) -> bool:
     return named and not _NO_ATTENTION.search(name) and not attends_over_depth(module)
 
 
+def is_wrapped(model: PreTrainedModel) -> bool:
+    """Return whether a module of another package wraps one that attends, and may attend itself (peft's adaption prompts)."""
+    inner = attention_modules(model)
+    return any(
+        _package_of(outer) not in ("transformers", _package_of(inner[name]))
+        for name_of_outer, outer in modules_named_attention(model).items()
+        for name in inner
+        if name.startswith(f"{name_of_outer}.")
+    )
+
+
+def _package_of(module: Module) -> str:
+    return type(module).__module__.partition(".")[0]
+
+
 def attends_over_depth(module: Module) -> bool:
     """Return whether a module attends over layers, for each token alone, and not over tokens."""
     return bool(_OVER_DEPTH.search(type(module).__name__))

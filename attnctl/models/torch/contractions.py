@@ -10,7 +10,18 @@ import torch
 
 from attnctl.attention import Array
 
-MATMUL = {"matmul": 0, "__matmul__": 0, "bmm": 0, "mm": 0, "mv": 0, "dot": 0, "baddbmm": 1, "addmm": 1, "addmv": 1}
+MATMUL = {
+    "matmul": 0,
+    "__matmul__": 0,
+    "linalg_matmul": 0,
+    "bmm": 0,
+    "mm": 0,
+    "mv": 0,
+    "dot": 0,
+    "baddbmm": 1,
+    "addmm": 1,
+    "addmv": 1,
+}
 CONVOLUTIONS = frozenset(["conv1d", "conv2d", "conv3d"])
 PRODUCTS = frozenset([*MATMUL, *CONVOLUTIONS, "einsum", "linear", "tensordot", "inner"])
 
@@ -114,6 +125,19 @@ def _einsum(args: Sequence[object]) -> Contraction | None:
     if any(len(set(text)) != len(text) for text in whole):
         return None
     return Contraction((a, b), (whole[0], whole[1]), result)
+
+
+def scaled_einsum(args: Sequence[object]) -> Contraction | None:
+    """Return the product of two tensors in an einsum whose others only multiply each of its results, as a decay does."""
+    equation, *operands = args
+    if not isinstance(equation, str) or "->" not in equation or "." in equation or len(operands) < 3:
+        return None
+    inputs, _, result = equation.replace(" ", "").partition("->")
+    both = [pair for pair in zip(operands, inputs.split(","), strict=True) if set(pair[1]) - set(result)]
+    if len(both) != 2 or not all(isinstance(part, torch.Tensor) for part, _ in both):
+        return None
+    (_, first), (_, second) = both
+    return _einsum((f"{first},{second}->{result}", *(part for part, _ in both)))
 
 
 def _tensordot(a: Array, b: Array, dims: object) -> Contraction | None:

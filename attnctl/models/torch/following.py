@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from attnctl.attention import Array
 from attnctl.models.torch.contractions import Contraction, summed_product
@@ -26,7 +27,7 @@ from attnctl.models.torch.layouts import (
     positional_layout,
 )
 from attnctl.models.torch.places import PUTS, TAKES, axis_and_places, composed, in_order, start_of_part, taken
-from attnctl.models.torch.tensors import MIXED, REORDERED, ByTensor, Chunk, ExtraKeys, Unnamed, tensors_in
+from attnctl.models.torch.tensors import MIXED, REORDERED, ByTensor, Chunk, ExtraKeys, Unnamed, storage_of, tensors_in
 from attnctl.models.torch.traced_call import Softmaxed, Table
 
 VIEWS = frozenset(
@@ -47,16 +48,31 @@ SUMMARIES = frozenset(
 )
 
 
-class _Mixture(tuple[object, ...]):
-    """The mark of what was made of tensors with several marks, in their order: a turned by b is not b turned by a."""
+@dataclass(frozen=True, eq=False)
+class _Mixture:
+    """The mark of what was made of tensors with several marks: these in order, and that of the tensor that was changed.
 
-    __slots__ = ()
+    a gated by b is not b gated by a; but `a * cos` and `cos * a` are both a, turned. The larger tensor is the one that was
+    changed, as cosines are the same for all heads; the first of two that are equally large.
+    """
+
+    parts: tuple[object, ...]
+    changed: object
 
     @classmethod
-    def of(cls, origins: Sequence[object]) -> _Mixture:
-        """Return the mark of what was made of tensors with these marks."""
-        parts = (origin if isinstance(origin, _Mixture) else (origin,) for origin in origins)
-        return cls(dict.fromkeys(chain.from_iterable(parts)))
+    def of(cls, origins: Sequence[object], changed: object) -> _Mixture:
+        """Return the mark of what was made of tensors with these marks, of which one was changed by the others."""
+        parts = (origin.parts if isinstance(origin, cls) else (origin,) for origin in origins)
+        changed = changed.changed if isinstance(changed, cls) else changed
+        return cls(tuple(dict.fromkeys(chain.from_iterable(parts))), changed)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Mixture) or len(self.parts) != len(other.parts):
+            return False
+        return self.parts == other.parts or (self.changed is other.changed and set(self.parts) == set(other.parts))
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.parts))
 
 
 @dataclass(eq=False)
@@ -74,7 +90,7 @@ class Follower:
     multiplied: ByTensor[tuple[Array, Array]] = field(default_factory=ByTensor)  # place by place: both factors
     heads: ByTensor[bool] = field(default_factory=ByTensor)  # parts of the features of a projection
     of_weights: ByTensor[bool] = field(default_factory=ByTensor)  # made of products of two softmaxes, and nothing else
-    written: dict[int, object] = field(default_factory=dict)  # address of a buffer → origin of what was written into it
+    written: dict[StorageWeakRef, object] = field(default_factory=dict)  # a buffer → origin of what was written into it
 
     def summed(
         self, table: Table, args: Sequence[Any], keywords: Mapping[str, Any], spread: Array, out: Array
@@ -92,7 +108,7 @@ class Follower:
         """Return whether a tensor does not depend on the model's inputs: a parameter, a buffer, or made of these."""
         if tensor not in self.constants and not isinstance(tensor, torch.nn.Parameter):
             return False
-        return not self.written or tensor.untyped_storage().data_ptr() not in self.written
+        return not self.written or storage_of(tensor) not in self.written
 
     def note_constant(self, out: Array, name: str, tensors: Sequence[Array]) -> None:
         """Note the result of a function that reads constants alone, or nothing."""
@@ -101,11 +117,11 @@ class Follower:
             self.random[out] = True
 
     def origin(self, tensor: Array) -> object:
-        """Return a mark; two tensors have equal ones if they were made of the same tensors, in the same order.
+        """Return a mark; two tensors have equal ones if they were made of the same tensors, and the same one was changed.
 
         So queries and keys that were multiplied with the same cosines come from the same tokens.
         """
-        if self.written and (kept := self.written.get(tensor.untyped_storage().data_ptr())) is not None:
+        if self.written and (kept := self.written.get(storage_of(tensor))) is not None:
             return kept
         if tensor not in self.origins:
             self.origins[tensor] = object()
@@ -119,7 +135,7 @@ class Follower:
         sources = [tensor for tensor in tensors if tensor is not into and not self.is_constant(tensor)]
         sources = [tensor for tensor in sources if tensor.is_floating_point()]
         if sources:
-            self.written[into.untyped_storage().data_ptr()] = self.origin(sources[-1])
+            self.written[storage_of(into)] = self.origin(sources[-1])
 
     def _note_weights_written(self, into: Array, key: object, weights: Array) -> None:
         """Note weights that are written into a tensor of all heads or texts, of which the others may follow."""
@@ -278,8 +294,10 @@ class Follower:
             self.extras[out] = known
         if joined or is_one:
             self.origins[out] = origins[-1]
-        elif len(mixture := _Mixture.of(origins)) <= MIXED_ORIGINS:
-            self.origins[out] = mixture
+        else:
+            changed = max(range(len(floats)), key=lambda place: (floats[place].numel(), floats[place].ndim))
+            if len((mixture := _Mixture.of(origins, origins[changed])).parts) <= MIXED_ORIGINS:
+                self.origins[out] = mixture
         if (joined and not is_one) or any(self.is_grown(tensor) for tensor in floats):
             self.grown[out] = True
         parts = [self.chunks.get(tensor) for tensor in floats]
@@ -330,7 +348,7 @@ class Follower:
 
     def is_grown(self, tensor: Array) -> bool:
         """Return whether a tensor holds what came before, and after it something new: a cache of keys."""
-        return tensor in self.grown or bool(self.written and tensor.untyped_storage().data_ptr() in self.written)
+        return tensor in self.grown or bool(self.written and storage_of(tensor) in self.written)
 
     def _note_chunks(
         self,
@@ -370,9 +388,8 @@ class Follower:
 
     def _note_chunk(self, source: Array, part: Array, whole: int, start: int, length: int) -> None:
         before = self.chunks.get(source)
-        address, shape = source.untyped_storage().data_ptr(), tuple(source.shape)
         self.chunks[part] = (
-            Chunk(address, shape, whole, start, length)
+            Chunk(storage_of(source), tuple(source.shape), whole, start, length)
             if before is None
             else before._replace(start=before.start + start, length=length)
         )
@@ -380,7 +397,7 @@ class Follower:
     def _note_block(
         self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], source: Array, part: Array, number: int
     ) -> None:
-        """Note one of the blocks that an axis of tokens was cut into."""
+        """Note one token, or one of the blocks that an axis of tokens was cut into."""
         dim = keywords.get("dim", args[1] if len(args) > 1 and name != "__getitem__" else 0)
         if name == "select":
             number = keywords.get("index", args[-1])
@@ -392,10 +409,13 @@ class Follower:
             dim, number = numbers[0], parts[numbers[0]]
         layout = self.layouts[source]
         outer = layout[dim][0] if layout[dim] else None
-        if outer is None or outer.feature or outer.parent is None or not isinstance(number, int):
+        if outer is None or outer.feature or not isinstance(number, int):
             return
         inner = [axis for axis in layout if axis and axis != layout[dim] and axis[0].parent is outer.parent]
-        if len(inner) == 1 and outer.size * axis_size(inner[0]) == outer.parent.size:
+        if outer.parent is None or not inner:
+            whole = axis_size(layout[dim])
+            self._note_chunk(source, part, whole, number % whole, 1)
+        elif len(inner) == 1 and outer.size * axis_size(inner[0]) == outer.parent.size:
             length = axis_size(inner[0])
             self._note_chunk(source, part, outer.parent.size, number % outer.size * length, length)
 
@@ -466,10 +486,16 @@ class Follower:
     ) -> Table:
         """Return what is known of the result of a function on a table."""
         if table.softmax is None:
-            others = [tensor for tensor in moving if tensor is not source and tensor in self.tables]
+            values = [tensor for tensor in moving if tensor is not source]
+            if table.is_divided and name in MULTIPLICATION and out.numel() > source.numel() and values:
+                return replace(table, spread=(source, self.layouts[source], values[0]))
+            others = [tensor for tensor in values if tensor in self.tables]
             joined = name in ("pad", *JOINS) and not others
             return replace(
-                table, has_sink=table.has_sink or joined, is_exponential=table.is_exponential or name == "exp"
+                table,
+                has_sink=table.has_sink or joined,
+                is_exponential=table.is_exponential or name == "exp",
+                is_divided=table.is_divided and name in VIEWS,
             )
         if name == "exp" and table.is_log:
             return replace(table, is_log=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from attnctl.attention import Array
@@ -40,19 +41,24 @@ class ByTensor(Generic[Known]):
         self.known[tensor] = value
 
 
-class Chunk(NamedTuple):
-    """A part of a tensor along one axis: the address, the shape and the length of the whole, where the part starts."""
+def storage_of(tensor: Array) -> StorageWeakRef:
+    """Return a mark of a tensor's memory, equal for its views. An address is none: the next tensor may get it."""
+    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
 
-    address: int
+
+class Chunk(NamedTuple):
+    """A part of a tensor along one axis: the memory, the shape and the length of the whole, where the part starts."""
+
+    storage: StorageWeakRef
     shape: tuple[int, ...]
     whole: int
     start: int
     length: int
 
     @property
-    def source(self) -> tuple[int, tuple[int, ...]]:
+    def source(self) -> tuple[StorageWeakRef, tuple[int, ...]]:
         """Return what parts of the same tensor share."""
-        return self.address, self.shape
+        return self.storage, self.shape
 
 
 @dataclass(frozen=True)

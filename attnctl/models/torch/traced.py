@@ -19,9 +19,9 @@ import torch
 
 from attnctl.attention import Array
 from attnctl.checks.tolerances import NEGATIVE, NOTHING, OWN_ROW
-from attnctl.models.torch.contractions import CONVOLUTIONS, Contraction, contraction_of, spread_product
+from attnctl.models.torch.contractions import CONVOLUTIONS, Contraction, contraction_of, scaled_einsum, spread_product
 from attnctl.models.torch.edges import EDGES, EdgeSoftmax
-from attnctl.models.torch.following import MULTIPLICATION, VIEWS, Follower
+from attnctl.models.torch.following import MULTIPLICATION, SCALES, VIEWS, Follower
 from attnctl.models.torch.layouts import (
     Atom,
     Axis,
@@ -81,6 +81,7 @@ class Undivided:
     dims: Sequence[int]
     how: tuple[Any, ...]  # name, args, keywords, function
     is_part: bool  # of the keys
+    is_exponential: bool
     meet: Callable[..., Array | None]
 
 
@@ -92,6 +93,7 @@ class Tracer(Follower):
     module: Callable[[], str] = field(kw_only=True)  # returns the name of the module that runs
     candidates: list[Softmaxed] = field(default_factory=list)
     shares_of_features: set[Atom] = field(default_factory=set)  # axes of a softmax over what a linear layer gave
+    by_learned_keys: Table | None = None  # the last product with constants of each head: scores, if a softmax follows
     parts_of_keys: dict[tuple[object, ...], int] = field(
         default_factory=dict
     )  # queries, keys → start of the first part
@@ -99,6 +101,7 @@ class Tracer(Follower):
     left: dict[str, str] = field(default_factory=dict)  # module → sentence, until its scores are seen to attend
     undivided_refusals: list[Refusal] = field(default_factory=list)
     undivided: ByTensor[Undivided] = field(default_factory=ByTensor)
+    exponentials: ByTensor[bool] = field(default_factory=ByTensor)  # of scores that are no product
     pooled: ByTensor[bool] = field(default_factory=ByTensor)  # values, weighted by a softmax without queries
     edges: EdgeSoftmax = field(default_factory=EdgeSoftmax)
     states: States = field(default_factory=States)
@@ -113,8 +116,11 @@ class Tracer(Follower):
             if isinstance(out, torch.Tensor) and isinstance(scores, torch.Tensor):
                 self.constants[out] = True
             return
-        if not isinstance(dim, int) or not scores.ndim:
-            return
+        if isinstance(dim, int) and scores.ndim:
+            self._note_softmax(name, scores, dim, out, -scores.detach() if name == "softmin" else scores.detach())
+
+    def _note_softmax(self, name: str, scores: Array, dim: int, out: Array, array: Array | None) -> None:
+        """Note the softmax of scores; `array` is what it read, None if the model divided exponentials by their sum."""
         layout: Layout | None = self.layouts.get(scores)
         is_followed = layout is not None
         if layout is None:  # its scores come from a function that is not followed
@@ -123,6 +129,9 @@ class Tracer(Follower):
         self.layouts[out] = layout
         table: Table | None = self.tables.get(scores)
         axis = layout[dim]
+        if table is None and axis and self.by_learned_keys is not None and axis == self.by_learned_keys.columns:
+            table = self.by_learned_keys
+            self.shares_of_features.update(axis)
         if table is None:
             if not axis or any(atom.feature for atom in axis):
                 self.shares_of_features.update(axis)
@@ -131,7 +140,7 @@ class Tracer(Follower):
             table = Table(keys=axis, is_cross=is_cross, needs_queries=not is_followed)
         elif table.softmax is not None and not table.is_log:
             self.refuse("its weights go through a second softmax before they meet values")
-        softmax = Softmaxed(self.module(), scores.detach(), layout)
+        softmax = Softmaxed(self.module(), array, layout)
         self.candidates.append(softmax)
         self.tables[out] = replace(
             table, softmax=softmax, keys=axis, is_log=name.startswith("log"), before_dropout=None, touched=""
@@ -162,7 +171,13 @@ class Tracer(Follower):
                 self.refuse(f"its weights meet values in an einsum of several tensors ({args[0]}): split it in two")
             elif name == "einsum" and any(self._is_linear(tensor) for tensor in tensors_in(args, keywords)):
                 self.refuse(LINEAR)
-            return self.follow(name, args, keywords, out)
+            out = self.follow(name, args, keywords, out)
+            scaled = scaled_einsum(args) if name == "einsum" else None
+            if scaled is not None and not any(
+                self.is_constant(part) or part in self.tables for part in scaled.operands
+            ):
+                self.note_product(scaled, out)
+            return out
         constant = [self.is_constant(tensor) for tensor in product.operands]
         if all(constant):
             self.note_constant(out, name, product.operands)
@@ -173,7 +188,7 @@ class Tracer(Follower):
         if len(moving) == 2 and any(tensor in self.of_weights for tensor in moving):
             self._multiply_of_weights(name, moving, out)
             return out
-        tables = [place for place in (0, 1) if product.operands[place] in self.tables]
+        tables = [place for place in (0, 1) if self._is_table(product.operands[place], constant[1 - place])]
         with_softmax = [place for place in tables if self.tables[product.operands[place]].softmax is not None]
         place = next(iter(with_softmax or tables), None)
         if place is not None:
@@ -220,6 +235,11 @@ class Tracer(Follower):
             return WITHOUT_KEYS
         return LINEAR if product.operands[1 - place] in self.pooled else ""
 
+    def _is_table(self, tensor: Array, is_other_constant: bool) -> bool:
+        """Return whether a tensor holds scores or weights; learned keys have learned values."""
+        table = self.tables.get(tensor)
+        return table is not None and (is_other_constant or not table.are_keys_learned)
+
     def _is_softmax(self, tensor: Array) -> bool:
         table = self.tables.get(tensor)
         return table is not None and table.softmax is not None
@@ -262,8 +282,8 @@ class Tracer(Follower):
             return
         self.layouts[out] = result
         is_table = len(outside[1]) == 1 and (0 < len(outside[0]) < 3 or (not outside[0] and not constant[0]))
-        if constant[1] or not product.summed or not is_table:
-            return  # a projection, or no table
+        if not product.summed or not is_table:
+            return
         if any(
             [axis_size(axis) for axis in layout] != list(tensor.shape)
             for layout, tensor in zip(layouts, (a, b), strict=True)
@@ -273,8 +293,12 @@ class Tracer(Follower):
             tuple(atom for letter in product.result if letter in outside[place] for atom in axes[letter])
             for place in (0, 1)
         )
-        is_cross = constant[0] or self.origin(a) != self.origin(b)
-        self.tables[out] = Table(rows, columns, (a, layouts[0]), (b, layouts[1]), is_cross)
+        is_cross = any(constant) or self.origin(a) != self.origin(b)
+        table = Table(rows, columns, (a, layouts[0]), (b, layouts[1]), is_cross, are_keys_learned=constant[1])
+        if not constant[1]:
+            self.tables[out] = table
+        elif columns and (set(product.letters[0]) & set(product.letters[1]) & set(product.result)) - {"."}:
+            self.by_learned_keys = table
 
     def _use_table(
         self,
@@ -303,7 +327,9 @@ class Tracer(Follower):
                 self.refuse(TWO_SOFTMAXES)
             self.of_weights[out] = True
             return None
-        if values_are_constant:  # rows of a parameter: an embedding of what a vocabulary's softmax expects
+        if (
+            values_are_constant and not table.are_keys_learned
+        ):  # rows of a parameter: an embedding of what a vocabulary's softmax expects
             if table.softmax is None and any(
                 side and all(atom.feature for atom in side) for side in (table.rows, table.columns)
             ):
@@ -376,7 +402,7 @@ class Tracer(Follower):
         refusal = Refusal(self.module(), because or (BELOW_ZERO if is_negative else NO_SHARES))
         self.undivided_refusals.append(refusal)
         if bool(weights.amin() >= 0):
-            self.undivided[out] = Undivided(refusal, used, dims, how, is_part, meet)
+            self.undivided[out] = Undivided(refusal, used, dims, how, is_part, table.is_exponential, meet)
         return None
 
     def _has_features_alone(self, product: Contraction, place: int) -> bool:
@@ -408,7 +434,8 @@ class Tracer(Follower):
             elif not table.of_channels:
                 self.left[self.module()] = LEFT
         if name.strip("_") in QUOTIENTS and isinstance(out, torch.Tensor) and len(args) == 2:
-            self._note_sink(out, args[1])
+            self._note_division(args[0], args[1], out)
+        self._note_exponential(name, args, out)
         if not self.undivided_refusals or not isinstance(out, torch.Tensor):
             return out
         before = self._undivided(name, args, keywords)
@@ -439,8 +466,8 @@ class Tracer(Follower):
     def _divided(self, before: Undivided, divisor: object, out: Array) -> Array | None:
         """Return the shares whose product with the values is `out`, or None if there are none.
 
-        They are divided by their sum; or by the model's own divisor, if it adds a small number to each sum. So a row that
-        sees no key has shares of 0.
+        They are divided by their sum; or by the model's own divisor, if it adds to each sum a small number, so that a row
+        that sees no key has shares of 0, or the exponential of a sink.
         """
         again = _multiplying(before.used, *before.how[1:])
         allowed = min(OWN_ROW, ROUNDING * torch.finfo(out.dtype).eps) * out.detach().abs().amax()
@@ -460,22 +487,49 @@ class Tracer(Follower):
             if turned.shape == torch.Size([size for size in sums.shape if size > 1]):
                 shares = before.used / turned.reshape(sums.shape)
                 rows = shares.sum(before.dims).detach()
-                if bool(((rows - 1).abs() <= OWN_ROW).logical_or(rows == 0).all()) and gives(shares):
+                has_sink = before.is_exponential and not before.is_part and not self.is_constant(divisor)
+                is_row = (rows <= 1 + OWN_ROW) if has_sink else ((rows - 1).abs() <= OWN_ROW).logical_or(rows == 0)
+                if bool(is_row.all()) and gives(shares):
                     return shares
         return None
 
-    def _note_sink(self, out: Array, divisor: object) -> None:
-        """Note exponentials that were divided by more than their sum, as in exp(s) / (1 + Σ exp(s)): they have a sink."""
+    def _note_exponential(self, name: str, args: Sequence[Any], out: object) -> None:
+        """Note the exponentials of scores that are no product; they may be masked before they are divided by their sum."""
+        plain, before = name.strip("_"), args[0] if args else None
+        if plain != "exp" and not self.exponentials.known:
+            return
+        if not isinstance(before, torch.Tensor) or not isinstance(out, torch.Tensor) or out in self.tables:
+            return
+        if before in self.exponentials:
+            is_kept = name in VIEWS or (plain in SCALES - QUOTIENTS and out.shape == before.shape)
+        else:
+            is_kept = plain == "exp" and not self.is_constant(out)
+        if is_kept:
+            self.exponentials[out] = True
+
+    def _note_division(self, before: object, divisor: object, out: Array) -> None:
+        """Note exponentials that were divided by their sum, a softmax, or by more, as exp(s) / (1 + Σ exp(s)): a sink."""
         table = self.tables.get(out)
-        if table is None or table.softmax is not None or not table.is_exponential:
+        if table is None and not (isinstance(before, torch.Tensor) and before in self.exponentials):
             return
         if not isinstance(divisor, torch.Tensor) or divisor.ndim != out.ndim or self.is_constant(divisor):
             return
         reduced = [place for place in range(out.ndim) if divisor.shape[place] != out.shape[place]]
         if len(reduced) != 1 or divisor.shape[reduced[0]] != 1:
             return
+        if table is not None and not (table.is_exponential and table.softmax is None):
+            if table.is_of_exponentials and self.layouts[out][reduced[0]] != table.keys:
+                self.tables.forget(out)  # rows and columns in turn (Sinkhorn)
+            return
         sums = out.detach().float().sum(reduced[0])
-        if bool(sums.amax() <= 1 + OWN_ROW) and bool(sums.amin() < 1 - OWN_ROW):
+        is_whole = bool((sums - 1).abs().nan_to_num(0.0).amax() <= OWN_ROW)
+        if table is None:
+            is_whole = bool(((sums - 1).abs() <= OWN_ROW).logical_or(sums == 0).all())  # a text may be padding alone
+            if is_whole and isinstance(before, torch.Tensor):
+                self._note_softmax("softmax", before, reduced[0], out, None)
+        elif is_whole:
+            self.tables[out] = replace(table, is_divided=True, keys=self.layouts[out][reduced[0]])
+        elif bool(sums.amax() <= 1 + OWN_ROW) and bool(sums.amin() < 1 - OWN_ROW):
             self.tables[out] = replace(table, has_sink=True, keys=self.layouts[out][reduced[0]])
 
     def _meet(
@@ -518,7 +572,11 @@ class Tracer(Follower):
         of_values = tuple(() if letter == "." else (axes | own)[letter] for letter in product.letters[1 - place])
         width = [atom for letter in product.result if letter in own for atom in own[letter]]
         multiply = _multiplying(used, args, keywords, run)
-        used = used if shares is None else shares
+        if shares is not None:
+            used, dims = shares, [index for index, axis in enumerate(layout) if any(atom in groups[3] for atom in axis)]
+            sums = shares.detach().float().sum(dims)
+            is_below = bool((1 - sums > OWN_ROW).logical_and(sums > 0).any())
+            table = replace(table, has_sink=table.has_sink or is_below)
         return self._confirm(table, used, layout, groups, (values, of_values), out, of_output, width, multiply)
 
     def summed(
@@ -527,6 +585,8 @@ class Tracer(Follower):
         """See weights that are multiplied with values place by place, and summed: an attention that pools."""
         assert table.spread is not None
         used, layout, values = table.spread
+        if table.softmax is None:
+            table = replace(table, softmax=Softmaxed(self.module(), None, layout))
         dim = keywords.get("dim", keywords.get("axis", args[1] if len(args) > 1 else None))
         dim = dim[0] if isinstance(dim, (tuple, list)) and len(dim) == 1 else dim
         of_spread: Layout = self.layouts[spread]
@@ -597,7 +657,7 @@ class Tracer(Follower):
         by_columns = bool(table.columns) and _same_side(groups[3], table.columns)
         queries, keys_of = (first, second) if by_columns else (second, first)
         if queries is not None and keys_of is not None:
-            self._note_parts_of_keys(queries, keys_of)
+            self._note_parts_of_keys(queries, self.part_of(keys_of, call.shape[2]))
         call.unnamed, is_cross = self.unnamed(tuple(groups[2]), tuple(groups[3]), table.is_cross)
         call.extra = self.extra_keys(keys_of, call.shape, is_cross)
         chunk = self.part_of(queries, call.shape[1]) or self.part_of(weights, call.shape[1])
@@ -607,9 +667,8 @@ class Tracer(Follower):
             softmax.array = None  # its memory is not needed any more
         return other
 
-    def _note_parts_of_keys(self, queries: Array, keys: Array) -> None:
+    def _note_parts_of_keys(self, queries: Array, part: Chunk | None) -> None:
         """Note that the same queries look at a second part of the keys, with a softmax of its own, as in ring attention."""
-        part = self.chunks.get(keys)
         if part is None:
             return
         whole = self.module(), self.origin(queries), tuple(queries.shape), self.chunks.get(queries), part.source

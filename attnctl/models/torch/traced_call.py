@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from attnctl.attention import Array
 from attnctl.checks.tolerances import OWN_ROW
@@ -19,7 +20,7 @@ from attnctl.models.torch.layouts import (
     axis_size,
     put_back,
 )
-from attnctl.models.torch.tensors import ExtraKeys, Unnamed
+from attnctl.models.torch.tensors import ExtraKeys, Unnamed, storage_of
 
 
 @dataclass(eq=False)
@@ -31,11 +32,11 @@ class Softmaxed:
     layout: Layout
     is_confirmed: bool = False
     lost: str = ""
-    shown: set[tuple[int, int]] = field(default_factory=set)  # address and size of each part that has met values
+    shown: set[tuple[StorageWeakRef, int, int]] = field(default_factory=set)  # each part that has met values
 
     def is_new(self, weights: Array) -> bool:
         """Return whether these weights have not met values yet: the first ones, or another text or head of them."""
-        part = weights.data_ptr(), weights.numel()
+        part = storage_of(weights), weights.storage_offset(), weights.numel()
         if self.is_confirmed and (self.is_whole(weights) or part in self.shown):
             return False
         self.shown.add(part)
@@ -62,9 +63,16 @@ class Table:
     mixed: str = ""  # the same, of a function that does more than multiply each weight by a number of its own
     has_sink: bool = False
     is_exponential: bool = False
+    is_divided: bool = False  # exponentials, divided by their sum over the keys
     is_log: bool = False
+    are_keys_learned: bool = False  # a prompt, a memory: the same in every text
     needs_queries: bool = False  # it is attention only if the product shows an axis of queries
     spread: tuple[Array, Layout, Array] | None = None  # weights, their layout, values that they multiply place by place
+
+    @property
+    def is_of_exponentials(self) -> bool:
+        """Return whether the weights are no softmax of a product, and were divided by their sum."""
+        return self.softmax is not None and self.softmax.array is None and not (self.rows or self.columns)
 
     @property
     def of_channels(self) -> bool:

@@ -52,7 +52,7 @@ PLAIN_MULTI_HEAD = FunctionType(
     MULTI_HEAD.__defaults__,
     MULTI_HEAD.__closure__,
 )
-SOFTMAX = frozenset(["softmax", "_softmax", "log_softmax", "_log_softmax"])
+SOFTMAX = frozenset("softmax _softmax special_softmax log_softmax _log_softmax special_log_softmax softmin".split())  # noqa: SIM905
 
 
 class Visitor(Protocol):
@@ -210,7 +210,7 @@ class _Mode(TorchFunctionMode):
             return self._and_refusals(self.tracer.product(name, args, keywords, func), running)
         if name in SOFTMAX:
             out = func(*args, **keywords)
-            self.tracer.softmax(name.lstrip("_"), args, keywords, out)
+            self.tracer.softmax(name.removeprefix("special").lstrip("_"), args, keywords, out)
             for watched in running:
                 watched.softmaxes += 1
             if isinstance(out, torch.Tensor) and not out.numel():

@@ -4,8 +4,9 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from tests.models.torch.written_by_hand import CAUSAL, B, D, H, N, Written, explicit, softmax64
+from tests.models.torch.written_by_hand import CAUSAL, PADDED, B, D, H, N, Written, explicit, softmax64
 from tests.models.torch.written_by_strangers import d, in_heads
 
 
@@ -72,6 +73,44 @@ class DividedByMore(Written):
         self.expected.append(exact / (exact.sum(-1, keepdim=True) + 0.05))
         mixed = torch.einsum("bhij,bhjd->bihd", shares, v)
         return self.out((mixed / (shares.sum(-1).mT.unsqueeze(-1) + 0.05)).flatten(2))
+
+
+class SinkInTheDivisor(Written):
+    """A learned sink of each head, which the divisor holds after the values (flash-linear-attention 0.6.0)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sinks = nn.Parameter(torch.randn(H))
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        scores, sinks = q @ k.mT / math.sqrt(d), self.sinks[None, :, None]
+        exact = torch.cat([scores, sinks[..., None].expand(B, H, N, 1)], -1).detach().double()
+        self.expected.append(softmax64(exact)[..., :-1])
+        largest = torch.maximum(scores.max(-1).values, sinks)
+        shares = (scores - largest[..., None]).exp()
+        divisor = shares.sum(-1) + (sinks - largest).exp()
+        mixed = torch.einsum("bhij,bhjd->bihd", shares, v)
+        return self.out((mixed / divisor.mT[..., None]).flatten(2))
+
+
+class NearKeys(Written):
+    """The softmin of distances, in functions with other names."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        distances = (q.double()[..., None, :] - k.double()[..., None, :, :]).detach().norm(dim=-1)
+        self.expected.append(softmax64(-distances))
+        return self.joined(torch.linalg.matmul(functional.softmin(torch.cdist(q, k), -1), v))
+
+
+class ByFunctionsOfLinalg(Written):
+    def forward(self, x):
+        q, k, v = self.projected(x)
+        self.expect(q, k)
+        q, k, v = map(self.split, (q, k, v))
+        scores = torch.linalg.matmul(q, k.mT) / math.sqrt(d)
+        return self.joined(torch.linalg.matmul(torch.special.softmax(scores, -1), v))
 
 
 class Gated(Written):
@@ -299,7 +338,66 @@ class DrawnQueries(Written):
         return torch.einsum("bij,bjd->bid", (torch.einsum("bid,bjd->bij", q, k) / math.sqrt(D)).softmax(-1), v)
 
 
+class PooledByExponentials(Written):
+    """Yang et al. 2016 as many notebooks write it: exponentials of a rating, masked, and divided by their sum."""
+
+    heads = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.context, self.bias = nn.Parameter(torch.randn(D, 1)), nn.Parameter(torch.randn(N))
+
+    def forward(self, x):
+        x = self.q(x)
+        rating = torch.tanh(torch.mm(x.contiguous().view(-1, D), self.context).view(-1, N) + self.bias)
+        self.expected.append(softmax64(rating.detach().double().masked_fill(~PADDED, -math.inf))[:, None, None])
+        weights = torch.exp(rating) * PADDED.float()
+        weights = weights / (torch.sum(weights, 1, keepdim=True) + 1e-10)
+        return torch.sum(x * torch.unsqueeze(weights, -1), 1)
+
+
+class PooledByAProduct(PooledByExponentials):
+    def forward(self, x):
+        x = self.q(x)
+        rating = torch.tanh(x @ self.context)
+        self.expected.append(softmax64(rating.detach().double().mT)[:, None])
+        weights = rating.exp().squeeze(-1)
+        weights = weights / weights.sum(1, keepdim=True)
+        return torch.bmm(weights.unsqueeze(1), x)
+
+
+class ExponentialsPlaceByPlace(Written):
+    """Shares of exponentials that multiply values place by place, without a product of matrices."""
+
+    def forward(self, x):
+        q, k, v = self.projected(x)
+        self.expect(q, k)
+        q, k, v = map(self.split, (q, k, v))
+        weights = (q @ k.mT / math.sqrt(d)).exp()
+        weights = weights / weights.sum(-1, keepdim=True)
+        return self.joined((weights[..., None] * v[:, :, None]).sum(-2))
+
+
+class Prompted(Written):
+    """A learned prompt beside the text, with a softmax of its own and a gate (LLaMA-Adapter, peft 0.21.2)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prompt, self.gate = nn.Parameter(torch.randn(1, 4, D)), nn.Parameter(torch.tensor([0.3]))
+
+    def forward(self, x):
+        q, k, v = self.projected(x)
+        self.expect(q, k)
+        learned_k, learned_v = (layer(self.prompt).repeat(B, 1, 1) for layer in (self.k, self.v))
+        self.expect(q, learned_k)
+        self.expected[-1] *= 0.3
+        q, k, v, learned_k, learned_v = map(self.split, (q, k, v, learned_k, learned_v))
+        context = (q @ k.mT / math.sqrt(d)).softmax(-1) @ v
+        return self.joined(context + self.gate * (q @ learned_k.mT / math.sqrt(d)).softmax(-1) @ learned_v)
+
+
 LESS_USUAL = [kind for kind in Written.__subclasses__() if kind.__module__ == __name__] + [
     InputOfEachHeadFused,
     SummariesInPlace,
+    PooledByAProduct,
 ]

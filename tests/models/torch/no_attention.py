@@ -22,6 +22,13 @@ class Router(nn.Module):
         return torch.einsum("bne,bned->bnd", self.router(x).softmax(-1), results)
 
 
+class RouterByExponentials(Router):
+    def forward(self, x):
+        results = torch.stack([expert(x) for expert in self.experts], -2)
+        shares = self.router(x).exp()
+        return torch.einsum("bne,bned->bnd", shares / shares.sum(-1, keepdim=True), results)
+
+
 class TopRouter(Router):
     def forward(self, x):
         results = torch.stack([expert(x) for expert in self.experts], -2)
@@ -77,6 +84,17 @@ class LanguageHead(nn.Module):
     def forward(self, x):
         hidden = x + self.embedding(torch.arange(N))
         return (hidden @ self.embedding.weight.T).softmax(-1) @ self.embedding.weight
+
+
+class ExpectedToken(nn.Module):
+    """A vocabulary's softmax, and the mean of its embedding: no learned keys and values."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.embedding = nn.Linear(D, 9), nn.Parameter(torch.randn(9, D))
+
+    def forward(self, x):
+        return self.head(x).softmax(-1) @ self.embedding
 
 
 class Gate(nn.Module):
@@ -177,11 +195,13 @@ SILENT = [
     Bilinear,
     ConstrainedStreams,
     Router,
+    RouterByExponentials,
     TopRouter,
     CosineRouter,
     Contrastive,
     SoftTargets,
     LanguageHead,
+    ExpectedToken,
     Gate,
     Gram,
 ]
@@ -218,6 +238,17 @@ class Synthesizer(Written):
     def forward(self, x):
         weights = self.weights(x).view(B, N, H, N).transpose(1, 2).softmax(-1)
         return self.joined(weights @ self.split(self.v(x)))
+
+
+class SynthesizerOfEachHead(Written):
+    """The same with a matrix for each head: its columns are no learned keys, since they weigh the tokens of the text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.randn(H, D // H, N))
+
+    def forward(self, x):
+        return self.joined((self.split(x) @ self.weights).softmax(-1) @ self.split(self.v(x)))
 
 
 class Outlook(Written):
@@ -422,6 +453,16 @@ class Retention(Written):
         return self.joined(scores / scores.sum(-1, keepdim=True).abs().clamp(min=1) @ v)
 
 
+class RetentionInOneEinsum(Retention):
+    """Queries, keys and the decay at once (flash-linear-attention 0.6.0)."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        decay = (0.9 ** (torch.arange(N)[:, None] - torch.arange(N))) * CAUSAL
+        scores = torch.einsum("bhid,bhjd,hij->bhij", q, k, decay.expand(H, N, N))
+        return self.joined(scores @ v)
+
+
 class ThreeAtOnce(Written):
     """Weights, values and the output projection in one einsum."""
 
@@ -565,6 +606,7 @@ NAMED = {
     Online: "a part of the keys at a time",
     ExponentialsLost: "sees no division",
     Retention: "some are negative",
+    RetentionInOneEinsum: "some are negative",
     OverFeaturesAndTokens: "linear attention",
     ThreeAtOnce: "an einsum of several tensors",
     Mapped: "torch.vmap",
@@ -572,6 +614,7 @@ NAMED = {
     OverQueries: "over the queries",
     Sigmoid: "do not sum to 1",
     NonLocal: "some are negative",
+    SynthesizerOfEachHead: "there are no keys",
     Synthesizer: "there are no keys",
     Outlook: "there are no keys",
     LinearAttention: "linear attention",

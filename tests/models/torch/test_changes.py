@@ -28,6 +28,7 @@ from tests.models.torch.written_by_hand import (
     Plain,
     Sink,
     Written,
+    explicit,
 )
 
 
@@ -262,6 +263,52 @@ def test_a_module_that_holds_a_transformers_model_uses_both_ways() -> None:
     assert traces.trace(list("abcde")).model.n_layers == 3
     with pytest.raises(attnctl.AttnctlError, match="give that part, .encoder"), attnctl.intervene(model, heads={0: 0}):
         pass
+
+
+class PromptedAttention(nn.Module):
+    """Wraps an attention of transformers, and lets its queries look at a prompt, too (AdaptionPrompt of peft 0.21.2)."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.prompt = inner, nn.Parameter(torch.randn(1, 3, 16))
+        self.expected: list[torch.Tensor] = []
+
+    def forward(self, hidden_states, **keywords):
+        output, *others = self.inner(hidden_states, **keywords)
+        q, k, v = (layer(x) for layer, x in zip(self.layers(), (hidden_states, self.prompt, self.prompt), strict=True))
+        self.expected.append(explicit(q, k, 2))
+        q, k, v = (x.view(1, -1, 2, 8).transpose(1, 2) for x in (q, k, v))
+        context = (q @ k.mT / math.sqrt(8)).softmax(-1) @ v
+        return (output + context.transpose(1, 2).reshape(output.shape), *others)
+
+    def layers(self):
+        return self.inner.query, self.inner.key, self.inner.value
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_a_module_that_wraps_attention_of_transformers_and_attends_itself(is_inside: bool) -> None:
+    """It was passed over without a word, since the model around it is transformers'."""
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    config = BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8, vocab_size=9)
+    network = BertModel._from_config(config, attn_implementation="eager").eval()
+    ids = torch.tensor([[1, 2, 3, 4, 5]])
+    for layer in network.encoder.layer:
+        layer.attention.self = PromptedAttention(layer.attention.self)
+    model = nn.Sequential(network) if is_inside else network
+    inner = []
+    for layer in network.encoder.layer:
+        layer.attention.self.inner.register_forward_hook(lambda _, __, output: inner.append(output[1]))
+    with torch.no_grad(), attnctl.capture(model) as traces:
+        model(ids)
+    with torch.no_grad():
+        inner.clear()
+        model(ids)
+    assert [(call.kind, call.layer) for call in traces] == [("self", 0), ("cross", 0), ("self", 1), ("cross", 1)]
+    prompted = [layer.attention.self.expected[0] for layer in network.encoder.layer]
+    for call, expected in zip(traces, [inner[0], prompted[0], inner[1], prompted[1]], strict=True):
+        assert (call.weights - expected).abs().max() < EXACT
 
 
 WITHOUT = """

@@ -58,8 +58,12 @@ def test_heads_that_take_turns_at_shared_keys(kv_heads: int, tmp_path: Path, mon
     assert ("modulo" in " ".join(trace.notes)) == (kv_heads == 2)
 
 
-def test_a_class_of_transformers_without_its_weights_in_the_output_is_read_as_a_module() -> None:
-    """As Enformer of enformer-pytorch 0.8.12, which takes no `output_attentions`: a TypeError told nobody what to do."""
+@pytest.mark.parametrize("option", ["return_embeddings", "output_attentions"])
+def test_a_class_of_transformers_without_its_weights_in_the_output_is_read_as_a_module(option: str) -> None:
+    """As Enformer of enformer-pytorch 0.8.12, which takes no `output_attentions`: a TypeError told nobody what to do.
+
+    Chronos-2 of chronos-forecasting 2.3.2 takes it, but no `return_dict`.
+    """
     transformers = pytest.importorskip("transformers")
 
     class Own(transformers.PreTrainedModel):  # type: ignore[name-defined, misc]
@@ -70,9 +74,18 @@ def test_a_class_of_transformers_without_its_weights_in_the_output_is_read_as_a_
             self.attention = torch.nn.ModuleDict({name: torch.nn.Linear(8, 8) for name in "qkv"})
             self.post_init()
 
-        def forward(self, x: torch.Tensor, return_embeddings: bool = False) -> torch.Tensor:
+        def attended(self, x: torch.Tensor) -> torch.Tensor:
             q, k, v = (self.attention[name](x) for name in "qkv")
             return (q @ k.mT).softmax(-1) @ v
+
+        if option == "output_attentions":
+
+            def forward(self, x: torch.Tensor, output_attentions: bool = False) -> torch.Tensor:
+                return self.attended(x)
+        else:
+
+            def forward(self, x: torch.Tensor, return_embeddings: bool = False) -> torch.Tensor:  # type: ignore[misc]
+                return self.attended(x)
 
     torch.manual_seed(0)
     model, x = Own(transformers.PretrainedConfig(attn_implementation="eager")).eval(), torch.randn(2, 5, 8)

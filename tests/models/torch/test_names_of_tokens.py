@@ -81,6 +81,16 @@ class RowByNumber(Parts):
         return [self.look(q[:, :, i, None], k, v) for i in range(N)]
 
 
+class RowByRow(Parts):
+    def parts(self, q, k, v):
+        return [self.look(row.unsqueeze(2), k, v) for row in q.unbind(2)]
+
+
+class RowSelected(Parts):
+    def parts(self, q, k, v):
+        return [self.look(q.select(2, i).unsqueeze(2), k, v) for i in range(N)]
+
+
 class PartsByList(Parts):
     def parts(self, q, k, v):
         return [self.look(q[:, :, [i, i + 1]], k, v) for i in range(0, N, 2)]
@@ -102,6 +112,52 @@ def test_a_part_alone_has_its_own_rows() -> None:
     (call,) = captured(model := built(Last))
     assert (call.kind, call.rows) == ("self", (5, 6, 7))
     assert (call.weights - model.expected[-1][:, :, 5:]).abs().max() < EXACT
+
+
+class ClassAttention(Written):
+    """The first token, which is a parameter, looks at all (CaiT, XCiT in timm 1.0.31)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.randn(1, 1, D))
+
+    def forward(self, x):
+        x, first = self.out(x), self.first.expand(len(x), -1, -1)
+        for _ in range(2):
+            x = torch.cat([first, x[:, -N:]], 1)
+            q, k, v = self.q(x[:, 0]).unsqueeze(1), self.k(x), self.v(x)
+            self.expect(q, k)
+            q, k, v = map(self.split, (q, k, v))
+            first = first + self.joined(functional.scaled_dot_product_attention(q, k, v))
+        return first
+
+
+def test_a_token_that_looks_at_all_has_its_own_row() -> None:
+    """The first layer was cross attention, and in the second the row stood for the last token."""
+    traces = captured(model := built(ClassAttention))
+    assert [(call.kind, call.layer, call.rows) for call in traces] == [("self", 0, (0,)), ("self", 1, (0,))]
+    for call, expected in zip(traces, model.expected, strict=True):
+        assert (call.weights - expected).abs().max() < EXACT
+    trace = traces.trace(["CLS", *"abcdefgh"])
+    assert [[trace.tokens[row].text for row in layer.rows] for layer in trace.layers] == [["CLS"], ["CLS"]]
+
+
+def test_keys_that_are_taken_from_a_stack_are_no_part_of_them() -> None:
+    """As those of several pictures, each with a softmax of its own (diffusers' IP-Adapter)."""
+
+    class Pictures(Written):
+        def forward(self, x):
+            pictures = torch.stack([self.out(x), self.out(x.flip(0))], 1)
+            q, parts = self.split(self.q(x)), []
+            for i in range(2):
+                k, v = self.k(pictures[:, i]), self.v(pictures[:, i])
+                self.expect(self.q(x), k)
+                parts.append((q @ self.split(k).mT * FACTOR).softmax(-1) @ self.split(v))
+            return self.joined(sum(parts))
+
+    traces = captured(model := built(Pictures))
+    for call, expected in zip(traces, model.expected, strict=True):
+        assert (call.weights - expected).abs().max() < EXACT
 
 
 # --- tokens in another order ---

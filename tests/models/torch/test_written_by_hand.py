@@ -95,6 +95,26 @@ def test_queries_and_keys_that_the_same_table_turns_are_self_attention(table: st
         assert (traces[0].weights - model.expected[-1]).abs().max() < EXACT
 
 
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("shape", [(N, D // H), (B, 1, N, D // H)])
+def test_the_order_of_factors_makes_no_cross_attention(shape: tuple[int, ...], fused: bool) -> None:
+    class KeysTurnedByOtherCode(Turned):
+        count = 0
+
+        def turned(self, part, table):
+            self.count += 1
+            if self.count % 2:  # queries
+                return super().turned(part, table)
+            first, second = part.chunk(2, -1)
+            return table.sin() * torch.cat([-second, first], -1) + table.cos() * part
+
+    model, table = built(KeysTurnedByOtherCode), torch.randn(shape)
+    with attnctl.capture(model) as traces:
+        model(texts(), table, fused)
+    assert [(call.kind, call.layer) for call in traces] == [("self", 0)]
+    assert (traces[0].weights - model.expected[-1]).abs().max() < EXACT
+
+
 def test_two_texts_with_the_same_places_are_cross_attention() -> None:
     """Also if they are as long as each other."""
 
@@ -110,11 +130,16 @@ def test_two_texts_with_the_same_places_are_cross_attention() -> None:
     assert [call.kind for call in traces] == ["cross", "cross"]
 
 
-def test_two_texts_that_change_each_other_are_cross_attention() -> None:
+@pytest.mark.parametrize("embedded", ["", "x", "other", "both"])
+@pytest.mark.parametrize("pooled", [False, True])
+def test_two_texts_that_change_each_other_are_cross_attention(embedded: str, pooled: bool) -> None:
     class Gated(Plain):
         def forward(self, x, other):
-            q, k, v = map(self.split, self.projected(x * other.sigmoid(), other * x.sigmoid()))
-            return self.joined((q @ k.mT).softmax(-1) @ v)
+            x = self.out(x) if embedded in ("x", "both") else x
+            other = self.out(other) if embedded in ("other", "both") else other
+            of_x, of_other = ((part.mean(1, keepdim=True) if pooled else part).sigmoid() for part in (x, other))
+            q, k, v = self.projected(x * of_other, other * of_x)
+            return self.joined((self.split(q) @ self.split(k).mT).softmax(-1) @ self.split(v))
 
     model = built(Gated)
     with attnctl.capture(model) as traces:
@@ -221,3 +246,32 @@ def test_a_head_is_off_in_a_tensor_that_the_model_gave() -> None:
     with torch.no_grad(), attnctl.intervene(model := built(Into), heads={0: [1]}):
         context = model(texts())
     assert not context[:, 1].any() and context[:, 0].any()
+
+
+def test_memory_that_is_used_again_is_not_what_was_written_into_it_before() -> None:
+    class Buffers(Plain):
+        def forward(self, x, others):
+            buffers = [torch.zeros(x.shape) for _ in others]
+            for buffer, other in zip(buffers, others, strict=True):
+                buffer[:] = other
+            del buffers, buffer
+            q, k, v = map(self.split, self.projected(x))
+            return self.joined((q @ k.mT).softmax(-1) @ v)
+
+    model = built(Buffers)
+    with torch.no_grad(), attnctl.capture(model) as traces:
+        model(texts(), torch.randn(20, B, N, D).unbind())
+    assert [call.kind for call in traces] == ["self"]
+
+
+def test_copies_of_weights_that_take_turns_at_the_same_memory_are_all_seen() -> None:
+    class Copies(torch.nn.Module):
+        def forward(self, q, k, v):
+            weights = (q @ k.mT).softmax(-1)
+            return torch.cat([weights[[head]] @ v[[head]] for head in range(len(weights))])
+
+    q, k, v = torch.randn(3, 64, 64, 4, generator=torch.Generator().manual_seed(0)).unbind()
+    model = Copies()
+    with torch.no_grad(), attnctl.capture(model, layer=63, keep=()) as traces:
+        model(q, k, v)
+    assert (traces[0].weights[0, 0] - (q[63].double() @ k[63].double().mT).softmax(-1)).abs().max() < EXACT
