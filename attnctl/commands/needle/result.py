@@ -179,7 +179,9 @@ def known_needles(path: str, run: NeedleRun) -> list[NeedleCell]:
         for key in NeedleRun.__struct_fields__:
             earlier, current = asdict(cell)[key], asdict(run)[key]
             if key == "model":  # models are equal if these are
-                earlier, current = ([model.name, model.sha256, model.revision] for model in (earlier, current))
+                earlier, current = (
+                    [model.name, model.sha256, model.revision, model.dtype] for model in (earlier, current)
+                )
             if key != "attnctl" and earlier != current:
                 raise AttnctlError(f"{where} is of another {key}: name a new file with -o")
     if whole != data:  # the run was stopped in the middle of a line

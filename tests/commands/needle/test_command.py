@@ -45,11 +45,15 @@ def test_a_run_is_gone_on_with(run: Run, folder: Path) -> None:
     first = out.read_bytes()
     out.write_bytes(first + first[:50])  # stopped in the middle of a line
     made = run(*asked, "--depths", "0,50", "--lengths", "200,300")
-    assert "2 needles are in" in made.err
+    assert "n.jsonl has 2 needles already" in made.err
     cells = [json.loads(line) for line in out.read_text().splitlines()]
     assert [(cell["length"], cell["depth"]) for cell in cells] == [(200, 0), (200, 0.5), (300, 0), (300, 0.5)]
     hay.write_text("It rains. The sun shines. A dog barks. ")
-    for other, said in ((("--seed", "1"), "is of another seed"), (("--haystack", hay), "is of another haystack")):
+    for other, said in (
+        (("--seed", "1"), "is of another seed"),
+        (("--haystack", hay), "is of another haystack"),
+        (("--dtype", "bfloat16"), "is of another model"),
+    ):
         refused = run(*asked, "--lengths", "200", *other)
         assert refused.code == 1 and said in refused.err
     held = lock_file(out)  # by another run
@@ -59,6 +63,12 @@ def test_a_run_is_gone_on_with(run: Run, folder: Path) -> None:
     held.release()
     drawn = run(*asked[:-1], "n.png", "--lengths", "200", "--haystack", hay)
     assert "answers none" in drawn.err and Path("n.png").stat().st_size > 1000
+
+
+def test_a_needle_is_asked_once_at_each_place(run: Run, folder: Path) -> None:
+    made = run("needle", "--model", folder, *OWN, "--lengths", "200,200", "--depths", "50,0,50", "--json")
+    *cells, _ = map(json.loads, made.out.splitlines())
+    assert [(cell["length"], cell["depth"]) for cell in cells] == [(200, 0.5), (200, 0)]
 
 
 def test_the_table_has_a_row_for_each_depth_and_a_column_for_each_length(
