@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from attnctl.checks import limits
 from attnctl.checks.argument_types import check_types, is_network, named_value
 from attnctl.commands.align.result import AlignedSpeech, AlignedText, AlignedWindow, AlignmentScore
 from attnctl.errors import UsageError
@@ -56,6 +57,7 @@ def align(
     check_types("align", bool | None, bos=bos)
     check_types("align", int | None, generate=generate)
     check_types("align", int, gold_from=gold_from)
+    limits.FIRST_WORD.check_value("gold_from", gold_from)
     check_types("align", str | os.PathLike | None, gold=gold)
     if model is None:
         if gold is None:
