@@ -150,7 +150,7 @@ def _evolution_of_run(
 
     Raises UsageError for a layer or head that does not exist.
     """
-    from attnctl.measures import measure_named
+    from attnctl.measures import head_text
     from attnctl.readings import Evolution
     from attnctl.source import prepare, read_heatmap
 
@@ -162,12 +162,8 @@ def _evolution_of_run(
     ]
     best = traces[-1].headline()
     assert best is not None
-    measure = None if traces[-1].measure is None else measure_named(traces[-1].measure)
     name = Path(folder).resolve().name
     name += f", layer {best.layer}" if (traces[-1].model.n_layers or 1) > 1 else ""
-    if measure is None or not measure.joins_heads:
-        name += f", head {best.head}"
-    name += f", {measure.title.lower()}" if measure is not None else ""
-    name += " of all heads" if measure is not None and measure.joins_heads else ""
+    name += f", {head_text(traces[-1].measure, best.head)}"
     grids = [read_heatmap(trace, layers=[best.layer], heads=[best.head]) for trace in traces]
     return Evolution(grids, list(labels), name)

@@ -12,6 +12,7 @@ import numpy as np
 from attnctl.checks.argument_types import check_types
 from attnctl.checks.document_fields import Index, Part, about
 from attnctl.errors import AttnctlError
+from attnctl.measures import chosen_measure, head_text, joins_heads
 from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import counted, number_list, quoted_beginning, visible_text
 from attnctl.text.tokens import Token
@@ -98,6 +99,25 @@ class Comparison:
         )
         return a, b, b if a is None else a if b is None else a & b
 
+    def head_text(self, head: int) -> str:
+        """Return what is compared of a head: "head 3", "head 3, value norms", "rollout of all heads"."""
+        return head_text(self.a.measure if self.a.measure == self.b.measure else None, head)
+
+    def side_name(self, side: int) -> str:
+        """Return the name of A (0) or B (1), with its measure if the other has another one."""
+        measures = [chosen_measure(trace.measure) for trace in (self.a, self.b)]
+        own = measures[side]
+        held = "" if measures[0] == measures[1] else ", weights" if own is None else f", {own.title.lower()}"
+        return f"{'AB'[side]}  {self.names[side]}{held}"
+
+    @property
+    def unit(self) -> str:
+        """Return the meaning of the numbers that are compared, for a colour bar."""
+        if self.a.measure != self.b.measure:
+            return "number"
+        measure = chosen_measure(self.a.measure)
+        return "weight" if measure is None else measure.unit
+
     def unmatched_tokens(self) -> str:
         """Return a sentence on the tokens that only one side has; empty if every token has a partner."""
         if self.aligned is None:
@@ -173,12 +193,19 @@ class Comparison:
 
 
 def compare_traces(a: Trace, b: Trace, names: tuple[str, str] = ("A", "B")) -> Comparison:
-    """Return a comparison of two traces over the tokens that both have. Raises AttnctlError if they share nothing."""
+    """Return a comparison of two traces over the tokens that both have.
+
+    Raises AttnctlError if they share nothing, or only one has a map of all heads together.
+    """
     for name, trace in zip(names, (a, b), strict=True):
         if all(layer.weights is None for layer in trace.layers):
             raise AttnctlError(f"{name} holds no weights to compare")
         if any(layer.rows is not None for layer in trace.layers):
             raise AttnctlError(f"{name} holds some query rows only: compare whole traces")
+    if joins_heads(a.measure) != joins_heads(b.measure):
+        joined, other = (0, 1) if joins_heads(a.measure) else (1, 0)
+        what = f"{names[joined]} holds {(a, b)[joined].measure} of all heads together, and {names[other]} single heads"
+        raise AttnctlError(f"{what}: compare two traces of one measure")
     sides = [
         [(layer.layer, head) for layer in trace.layers if layer.weights is not None for head in layer.heads]
         for trace in (a, b)
