@@ -84,6 +84,19 @@ def test_the_table_has_a_row_for_each_depth_and_a_column_for_each_length(
     ]
 
 
+def test_a_narrow_terminal_leaves_out_lengths_and_cuts_no_number(at_terminal: Run, run: Run, folder: Path) -> None:
+    """It had "50…" and "7…"."""
+    asked = ("needle", "--model", str(folder), *OWN, "--lengths", "200,250,300,350,400", "--depths", "50")
+    *cells, _ = map(json.loads, run(*asked, "--json").out.splitlines())
+    shares = {cell["length"]: f"{100 * cell['found']:.1f} %" for cell in cells}
+    shown = at_terminal(*asked, columns=40).out
+    heading = next(line.split() for line in shown.splitlines() if line.startswith("depth"))
+    (row,) = rows_below(shown, heading)[:1]
+    assert row == ["50 %", *(part for length in heading[1:] for part in ("✗", shares[int(length)]))]
+    left_out = ", ".join(str(length) for length in shares if str(length) not in heading)
+    assert 1 < len(heading) < 6 and f"left out for width: {left_out}" in shown
+
+
 def test_a_json_file_holds_the_summary_with_every_needle(run: Run, folder: Path) -> None:
     asked = ("needle", "--model", folder, *OWN, "--lengths", "200", "--depths", "0,100")
     *cells, last = map(json.loads, run(*asked, "--json").out.splitlines())
