@@ -162,8 +162,9 @@ def _evolution_of_run(
     ]
     best = traces[-1].headline()
     assert best is not None
-    name = Path(folder).resolve().name
-    name += f", layer {best.layer}" if (traces[-1].model.n_layers or 1) > 1 else ""
+    model = traces[-1].model
+    name = Path(folder).resolve().name + model.name.removeprefix(model.card_name)  # with the heads that are off
+    name += f", layer {best.layer}" if (model.n_layers or 1) > 1 else ""
     name += f", {head_text(traces[-1].measure, best.head)}"
     grids = [read_heatmap(trace, layers=[best.layer], heads=[best.head]) for trace in traces]
     return Evolution(grids, list(labels), name)

@@ -84,12 +84,14 @@ def test_of_the_chosen_heads_the_most_telling_is_drawn(
         np.testing.assert_allclose(grid.weights[0, best], weights[best], atol=1e-6)
 
 
-def test_a_measure_of_all_heads_names_no_head(
+def test_the_title_names_a_measure_and_heads_that_are_off(
     run: Run, refused: Refused, training: Path, drawn: list[Evolution]
 ) -> None:
     asked = ("film", "run", TEXT, "--measure")
     for measure in ("rollout", "value-norm", "weights"):
         assert run(*asked, measure, "-o", "film.png").code == 0
     names = [re.sub(r"\d", "N", film.name) for film in drawn]
+    assert run("film", "run", TEXT, "--off", "1.2,0.3", "-o", "film.png").code == 0
+    assert drawn[-1].name.startswith("run without 0.3, 1.2, layer ")
     assert names == ["run, layer N, rollout of all heads", "run, layer N, head N, value norms", "run, layer N, head N"]
     assert "it is of all heads together" in refused(*asked, "rollout", "--head", "2", "-o", "a.png", code=2)
