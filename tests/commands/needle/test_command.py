@@ -12,6 +12,7 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import numpy as np
 
+import attnctl
 from attnctl.commands.needle.compute import NeedleAsker
 from attnctl.runtime.files import lock_file
 from tests.conftest import Run, check_schema
@@ -106,6 +107,12 @@ def test_a_json_file_holds_the_summary_with_every_needle(run: Run, folder: Path)
     planted = [{name: cell[name] for name in document["needles"][0]} for cell in cells]
     assert document == {**last, "needles": planted} and made.out == ""
     assert {"length", "depth", "answer", "answered", "found"} <= document["needles"][0].keys()
+    loaded: Any = attnctl.load("n.json")
+    records = [{name: cell[name] for name in cell if name != "scores"} for cell in planted]
+    assert loaded.to_records() == records and repr(loaded) == "Needles of llama: 0 of 2 answered, 0 retrieval heads"
+    Path("one.json").write_text(json.dumps(cells[1]))
+    one: Any = attnctl.load("one.json")
+    assert one.to_records() == records[1:] and repr(one) == "Needle of llama: 200 tokens, depth 100 %, not answered"
     assert [line.split(":")[1] for line in made.err.splitlines()[:2]] == [
         " 200 tokens, depth 0 %",
         " 200 tokens, depth 100 %",
