@@ -216,3 +216,16 @@ def test_a_start_token_takes_what_no_token_needs(run: Run, place: Path) -> None:
     assert without.sinks == (0,) and not close(without.weights[:, 0], found.weights[:, 0])
     with pytest.raises(TypeError, match="bos is for the name of a model"):
         attnctl.align(text, attnctl.open_model(str(folder)), bos=True)
+
+
+def test_a_target_that_the_model_does_not_reach_is_said_to_be_cut_off(place: Path, tmp_path: Path) -> None:
+    """It was said to have no tokens."""
+    folder = shutil.copytree(place / "bert", tmp_path / "short")
+    (folder / "modules.json").write_text(
+        json.dumps([{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}])
+    )
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 6, "do_lower_case": False}))
+    with pytest.raises(UsageError, match="short reads 6 tokens of the text, and none of them is in the target"):
+        attnctl.align("will eat will eat will eat >> das eat", folder)
+    with pytest.raises(UsageError, match="the target has no tokens: give at least one word"):
+        attnctl.align("will >> ", place / "bert")
