@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
+from attnctl.checks import limits
 from attnctl.checks.argument_types import check_types, checked_selection, require_type
 from attnctl.checks.model_options import ModelOptions, with_model_options
 from attnctl.errors import AttnctlError, current_flags
@@ -51,6 +52,7 @@ def batch(
     check_types("batch", Iterable, texts=texts)
     check_types("batch", int | str | None, query=query)
     check_types("batch", int, batch_size=batch_size)
+    limits.BATCH_SIZE.check_value("batch_size", batch_size)
     layers, heads = checked_selection("batch", "layer", layer), checked_selection("batch", "head", head)
     if steps is not None:
         require_type("batch", "steps", steps, str, Sequence)

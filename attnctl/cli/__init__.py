@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from attnctl.cli.groups import MODEL_NAMES as MODEL_NAMES
     from attnctl.cli.groups import AgainstOption as AgainstOption
     from attnctl.cli.groups import AnswerOptions as AnswerOptions
+    from attnctl.cli.groups import BosOption as BosOption
     from attnctl.cli.groups import ChatOption as ChatOption
     from attnctl.cli.groups import CheckpointOptions as CheckpointOptions
     from attnctl.cli.groups import CorpusModelOptions as CorpusModelOptions
@@ -138,7 +139,7 @@ else:
             ),
             "attnctl.cli.engines": "engine_of",
             "attnctl.cli.groups": (
-                "AgainstOption AnswerOptions ChatOption CheckpointOptions CorpusModelOptions DeviceOption "
+                "AgainstOption AnswerOptions BosOption ChatOption CheckpointOptions CorpusModelOptions DeviceOption "
                 "EngineOptions FileOption GenerateOption HeadOption ImageOption JsonOption KeyTokensOption "
                 "LayerOption MODEL_NAMES ManyTextsModelOptions MathematicsOptions ModelOptions OffOption "
                 "PrecisionOption PromptOptions QueryOption ReplaceOption SeedOption SourceArgument "

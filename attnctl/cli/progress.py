@@ -164,8 +164,11 @@ _works: list[Work] = []  # that write lines in a pipe: only the innermost writes
 
 @contextmanager
 def lines_in_pipe(work: Work) -> Iterator[None]:
-    """Within this context, write a line on the state of `work` every EVERY seconds if standard error is a pipe."""
-    if output.quiet or sys.stderr.isatty():
+    """Within this context, write a line on the state of `work` every EVERY seconds if standard error is a pipe.
+
+    Work that writes its lines already, such as a command that opens a second model, writes no more of them.
+    """
+    if output.quiet or sys.stderr.isatty() or any(work is other for other in _works):
         yield
         return
     ended = threading.Event()

@@ -150,16 +150,21 @@ def _evolution_of_run(
 
     Raises UsageError for a layer or head that does not exist.
     """
-    from attnctl.checks.selection import selected_indices
+    from attnctl.measures import head_text
     from attnctl.readings import Evolution
     from attnctl.source import prepare, read_heatmap
 
-    traces = [prepare(step, changes, range(step.counts[0]), say=say_notes).trace(predictions=False) for step in steps]
-    info = traces[-1].model
-    layers = selected_indices(layer, info.n_layers or 1, "layer", folder)
-    heads = selected_indices(head, info.n_heads or 1, "head", folder)
-    best = traces[-1].headline(layers[0] if layers else None, heads[0] if heads else None)
+    traces = [
+        prepare(step, changes, range(step.counts[0]) if layer is None else layer, head, say=say_notes).trace(
+            predictions=False
+        )
+        for step in steps
+    ]
+    best = traces[-1].headline()
     assert best is not None
-    name = Path(folder).resolve().name + (f", layer {best.layer}" if (info.n_layers or 1) > 1 else "")
+    model = traces[-1].model
+    name = Path(folder).resolve().name + model.name.removeprefix(model.card_name)  # with the heads that are off
+    name += f", layer {best.layer}" if (model.n_layers or 1) > 1 else ""
+    name += f", {head_text(traces[-1].measure, best.head)}"
     grids = [read_heatmap(trace, layers=[best.layer], heads=[best.head]) for trace in traces]
-    return Evolution(grids, list(labels), f"{name}, head {best.head}")
+    return Evolution(grids, list(labels), name)

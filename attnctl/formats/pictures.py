@@ -196,6 +196,9 @@ class PictureLook(MapLook):
         super().__post_init__()
         if self.font_size is not None:
             limits.FONT_SIZE.check_value("font_size", self.font_size)
+        for option, end in (("vmin", self.vmin), ("vmax", self.vmax)):
+            if end is not None:
+                limits.COLOUR_END.check_value(option, end)
         if self.vmin is not None and self.vmax is not None and self.vmin >= self.vmax:
             raise UsageError(f"it is not below {option_name('vmax', self.vmax)}", option="vmin", value=self.vmin)
 

@@ -512,6 +512,11 @@ def read_batch(path: str, *, needs_ids: bool = True) -> Mapping[str, Array]:
     return batch
 
 
+def names_table(name: str) -> bool:
+    """Return whether an argument is the name of a file: one that exists, or has a suffix ("e.txt", not "window 2.5")."""
+    return Path(name).exists() or Path(name).suffix[1:].isalpha()
+
+
 def read_table(path: str) -> object:
     """Return a table of numbers: lists in JSON, .npy or .csv. Raises AttnctlError if the file is damaged."""
     if Path(path).suffix.lower() == ".json":

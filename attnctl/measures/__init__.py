@@ -108,6 +108,15 @@ def joins_heads(name: str | None) -> bool:
     return measure is not None and measure.joins_heads
 
 
+def head_text(name: str | None, head: int) -> str:
+    """Return what a map holds, for a title: "head 3", "head 3, value norms", "rollout of all heads"."""
+    measure = chosen_measure(name)
+    if measure is None:
+        return f"head {head}"
+    title = measure.title.lower()
+    return f"{title} of all heads" if measure.joins_heads else f"head {head}, {title}"
+
+
 def needs_of(name: str | None) -> str | None:
     """Return what the measure `name` needs, as in `Measure`; None for the weights themselves."""
     measure = chosen_measure(name)

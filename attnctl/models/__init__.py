@@ -374,8 +374,15 @@ Selection = int | Sequence[int] | None
 
 
 def source_of_argument(function: str, text: str | Trace, model: ModelArgument, options: ModelOptions) -> Source:
-    """Return the source of a text or a trace. Raises TypeError with the function's name for anything else."""
+    """Return the source of a text or a trace.
+
+    Raises TypeError with the function's name for anything else, and for a model or its options beside a trace.
+    """
     if isinstance(text, Trace):
+        named = {} if isinstance(model, str) and model == DEFAULT else {"model": model}
+        for name, value in (named | options).items():
+            if value is not None:
+                raise TypeError(f"{function}(): {name} is for a text, and this trace is computed already")
         return TraceSource(text)
     if text is None:
         raise TypeError(f"{function}(): text is a str or a Trace, not None")

@@ -12,6 +12,7 @@ import numpy as np
 from attnctl.checks.argument_types import check_types
 from attnctl.checks.document_fields import Index, Part, about
 from attnctl.errors import AttnctlError
+from attnctl.measures import chosen_measure, head_text, joins_heads
 from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import counted, number_list, quoted_beginning, visible_text
 from attnctl.text.tokens import Token
@@ -98,6 +99,25 @@ class Comparison:
         )
         return a, b, b if a is None else a if b is None else a & b
 
+    def head_text(self, head: int) -> str:
+        """Return what is compared of a head: "head 3", "head 3, value norms", "rollout of all heads"."""
+        return head_text(self.a.measure if self.a.measure == self.b.measure else None, head)
+
+    def side_name(self, side: int) -> str:
+        """Return the name of A (0) or B (1), with its measure if the other has another one."""
+        measures = [chosen_measure(trace.measure) for trace in (self.a, self.b)]
+        own = measures[side]
+        held = "" if measures[0] == measures[1] else ", weights" if own is None else f", {own.title.lower()}"
+        return f"{'AB'[side]}  {self.names[side]}{held}"
+
+    @property
+    def unit(self) -> str:
+        """Return the meaning of the numbers that are compared, for a colour bar."""
+        if self.a.measure != self.b.measure:
+            return "number"
+        measure = chosen_measure(self.a.measure)
+        return "weight" if measure is None else measure.unit
+
     def unmatched_tokens(self) -> str:
         """Return a sentence on the tokens that only one side has; empty if every token has a partner."""
         if self.aligned is None:
@@ -173,12 +193,19 @@ class Comparison:
 
 
 def compare_traces(a: Trace, b: Trace, names: tuple[str, str] = ("A", "B")) -> Comparison:
-    """Return a comparison of two traces over the tokens that both have. Raises AttnctlError if they share nothing."""
+    """Return a comparison of two traces over the tokens that both have.
+
+    Raises AttnctlError if they share nothing, or only one has a map of all heads together.
+    """
     for name, trace in zip(names, (a, b), strict=True):
         if all(layer.weights is None for layer in trace.layers):
             raise AttnctlError(f"{name} holds no weights to compare")
         if any(layer.rows is not None for layer in trace.layers):
             raise AttnctlError(f"{name} holds some query rows only: compare whole traces")
+    if joins_heads(a.measure) != joins_heads(b.measure):
+        joined, other = (0, 1) if joins_heads(a.measure) else (1, 0)
+        what = f"{names[joined]} holds {(a, b)[joined].measure} of all heads together, and {names[other]} single heads"
+        raise AttnctlError(f"{what}: compare two traces of one measure")
     sides = [
         [(layer.layer, head) for layer in trace.layers if layer.weights is not None for head in layer.heads]
         for trace in (a, b)
@@ -198,7 +225,7 @@ def _aligned_axes(a: Trace, b: Trace, names: tuple[str, str]) -> AlignedTokens |
     if (queries, keys) == tuple(tuple((index, index) for index in range(count)) for count in longest):
         return None
     if not queries or not keys:
-        raise AttnctlError(f"{names[0]} and {names[1]} share no token: attnctl view shows the two side by side")
+        raise AttnctlError(f"“{names[0]}” and “{names[1]}” share no token: attnctl view shows the two side by side")
     return AlignedTokens(queries, keys)
 
 
@@ -223,13 +250,16 @@ def aligned_tokens(
 ) -> list[int | None]:
     """Return for each of our tokens the index of the same token among theirs; None if they do not have it.
 
-    For one text with two tokenizers it is the token that covers the same first letter. For two texts it is the same word
+    For one text with two tokenizers it is the token that covers the same first letter; of several tokens within one letter,
+    such as the bytes of 天, the first meets the first, the second the second. For two texts it is the same word
     in the same order; between two such words, tokens pair in order if both sides have the same number of them.
     """
     placed = all(
         any(token.start is not None for token in side) for side in (ours, theirs)
     )  # patches and frames are not
     if placed and our_text and our_text == their_text:
+        if [_place(token) for token in ours] == [_place(token) for token in theirs]:
+            return list(range(len(ours)))
         return [_token_at_letter(index, ours, theirs, our_text) for index in range(len(ours))]
     our_names, their_names = (
         [(token.special, token.text.strip().casefold()) for token in side] for side in (ours, theirs)
@@ -288,11 +318,26 @@ def _token_at_letter(number: int, ours: Sequence[Token], theirs: Sequence[Token]
         before = sum(other.special and other.text == token.text for other in ours[:number])
         same = [index for index, other in enumerate(theirs) if other.special and other.text == token.text]
         return same[before] if before < len(same) else None
-    letters = (index for index in range(token.start, token.end) if not text[index : index + 1].isspace())
-    first = next(letters, token.start)
-    covering = (
+    first = _first_letter(token, text)
+    covering = [
         index
         for index, other in enumerate(theirs)
         if not other.special and other.start is not None and other.end is not None and other.start <= first < other.end
-    )
-    return next(covering, None)
+    ]
+    if len(covering) < 2:
+        return covering[0] if covering else None
+    before = sum(not other.special and _first_letter(other, text) == first for other in ours[:number])
+    return covering[min(before, len(covering) - 1)]
+
+
+def _first_letter(token: Token, text: str) -> int:
+    """Return the index of a token's first character that is no white space, or of its first one; -1 without a place."""
+    if token.start is None or token.end is None:
+        return -1
+    letters = (index for index in range(token.start, token.end) if not text[index : index + 1].isspace())
+    return next(letters, token.start)
+
+
+def _place(token: Token) -> tuple[str, bool, int | None, int | None]:
+    """Return what is the same of a token in two readings of one text."""
+    return token.text, token.special, token.start, token.end

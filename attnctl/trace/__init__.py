@@ -198,7 +198,18 @@ class Trace(HoldsSubject):
         raise AttnctlError(f"layer {index} is not in this trace: it holds {numbers}")
 
     def headline(self, layer: int | None = None, head: int | None = None, query: int | None = None) -> Headline | None:
-        """Return the link to look at first, for a layer, a head or a query's index; None for a trace without weights."""
+        """Return the link to look at first, for a layer, a head or a query's index; None for a trace without weights.
+
+        Raises AttnctlError for a layer, a head or a query that the trace does not hold.
+        """
+        check_types("headline", int | None, layer=layer, head=head, query=query)
+        if layer is not None:
+            self.layer(layer)
+        heads = sorted({number for part in self.layers for number in part.heads})
+        if head is not None and head not in heads:
+            raise UsageError(f"this trace holds heads {number_list(heads)}", option="head", value=head)
+        if query is not None and not 0 <= query < len(self.tokens):
+            raise UsageError(f"the text has tokens 0 to {len(self.tokens) - 1}", option="query", value=query)
         line: Headline | None = resolve_name("attnctl.readings.questions.headline:headline")(self, layer, head, query)
         return line
 

@@ -208,11 +208,13 @@ BRANCHES = {
     "align speech": Branch("align tone.wav WHISPER", "--device --heads"),
     "align speech, subtitles": Branch("align tone.wav WHISPER -o words.srt", "--device --heads --dtype"),
     "align speech, CTM": Branch("align tone.wav WHISPER -o words.ctm", "--device --heads --dtype"),
-    "align texts, links": Branch("align TEXT T5 --target soup -o links.pharaoh", "--device --gold --dtype --heads"),
+    "align texts, links": Branch(
+        "align TEXT T5 --target soup -o links.pharaoh", "--device --no-bos --gold --dtype --heads"
+    ),
     "align, a score": Branch("align links --gold gold"),
-    "align texts, picture": Branch("align TEXT T5 --target soup -o links.svg", "--device --words --gold"),
-    "align texts": Branch("align TEXT T5 --target soup --json", "--device --words"),
-    "align one text": Branch("align MARKED FOLDER", "--device --gold"),
+    "align texts, picture": Branch("align TEXT T5 --target soup -o links.svg", "--device --no-bos --words --gold"),
+    "align texts": Branch("align TEXT T5 --target soup --json", "--device --no-bos --words"),
+    "align one text": Branch("align MARKED FOLDER", "--device --no-bos --gold"),
     "leaks": Branch("leaks padded.json FOLDER --json", "--device"),
     "leaks, picture": Branch("leaks packed.json FOLDER -o leaks.svg", "--device"),
     "leaks of texts": Branch("leaks Alice Bob --pack FOLDER", "--device"),

@@ -164,6 +164,17 @@ def test_a_command_says_that_it_works_from_the_opening_of_its_model(monkeypatch:
     assert page.getvalue().splitlines() == lines
 
 
+def test_a_command_that_opens_several_models_has_one_line_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each model of a film had lines of its own."""
+    page = piped(monkeypatch)
+    monkeypatch.setattr(progress, "EVERY", 0.2)
+    for _ in range(8):
+        model_of({"model": "random"})
+    time.sleep(0.5)
+    until_end.close()
+    assert 1 <= len(page.getvalue().splitlines()) <= 6
+
+
 SLOW_PASS = """
 import sys, time
 from attnctl.render.page import sources as pages

@@ -216,6 +216,18 @@ def test_records_of_other_values() -> None:
         assert all(isinstance(cell, (str, int, float, type(None))) for row in rows for cell in row.values())
 
 
+def test_records_of_a_comparison_in_a_file_are_those_of_python(run: Run) -> None:
+    traces = [attnctl.attend(text, "random") for text in ("Alice eats", "So Alice eats")]
+    for number, trace in enumerate(traces):
+        trace.save(f"{number}.json")
+    pair, other = attnctl.compare(*traces), attnctl.compare(traces[0], traces[0])
+    for file, value in (("1.json", pair), ("0.json", other)):
+        assert run("compare", "0.json", file, "-o", "c.json").code == 0
+        loaded: Any = attnctl.load("c.json")
+        assert loaded.to_records() == value.to_records()
+        assert repr(loaded) == repr(value).replace("random and random", f"0.json and {file}")
+
+
 def test_no_rows_is_no_error() -> None:
     page = io.BytesIO()
     table_writer([], "csv")(page)

@@ -17,6 +17,16 @@ def test_two_tokenizers_of_one_text_meet_at_their_letters() -> None:
     assert aligned_tokens(split_words(text), pieces, text, text) == [1, 3]
 
 
+def test_the_bytes_of_a_letter_meet_in_order() -> None:
+    """Each byte's token covers the whole letter: only the first of each had a partner."""
+    text = "天 a天"
+    bytes_of = [Token("天", start=0, end=1)] * 3 + [Token(" a", start=1, end=3)] + [Token("天", start=3, end=4)] * 3
+    merged = [Token("天", start=0, end=1)] * 2 + [Token(" a", start=1, end=3), Token("天", start=3, end=4)]
+    assert aligned_tokens(bytes_of, list(bytes_of), text, text) == [0, 1, 2, 3, 4, 5, 6]
+    assert aligned_tokens(bytes_of, merged, text, text) == [0, 1, 1, 2, 3, 3, 3]
+    assert aligned_tokens(merged, bytes_of, text, text) == [0, 1, 3, 4]
+
+
 def aligned(one: str, other: str) -> list[int | None]:
     return aligned_tokens(split_words(one), split_words(other), one, other)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attnctl.attention import Array
+from attnctl.checks import limits
 from attnctl.checks.argument_types import (
     check_network,
     check_tensors,
@@ -66,6 +67,8 @@ def effects(
     check_types("effects", Mapping | None, reference=reference)
     check_types("effects", bool, approximate=approximate)
     check_types("effects", int | None, batch_size=batch_size)
+    if batch_size is not None:
+        limits.BATCH_SIZE.check_value("batch_size", batch_size)
     _check_model(model, inputs)
     some_layers = checked_selection("effects", "layer", layer)
     some_heads = checked_selection("effects", "head", head)

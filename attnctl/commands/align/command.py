@@ -12,6 +12,7 @@ from attnctl.cli import (
     LOOK,
     MODEL,
     ONE_CALL,
+    BosOption,
     CheckpointOptions,
     FileOption,
     GenerateOption,
@@ -82,6 +83,7 @@ def align_command(
     target_language: TargetLanguageOption = None,
     generate: GenerateOption = None,
     tokenizer: TokenizerOption = None,
+    bos: BosOption = None,
     gold: Annotated[
         str | None,
         Option(
@@ -129,7 +131,9 @@ def align_command(
 
     if model.model is None and gold is not None:
         unused = ("file", "heads", "words", "target", "language", "source_language", "target_language", "generate")
-        refuse_unused(context, *unused, "tokenizer", CheckpointOptions, because="without --model, links are scored")
+        refuse_unused(
+            context, *unused, "tokenizer", "bos", CheckpointOptions, because="without --model, links are scored"
+        )
         _write_score(text, gold, gold_from, "json" if json else "", output)
         return
     if model.model is None:
@@ -137,7 +141,7 @@ def align_command(
     speech = hears_speech(text or "", model.model)
     if speech:
         of_texts = ("file", "words", "source_language", "target_language", "generate", "tokenizer", "gold", "gold_from")
-        refuse_unused(context, *of_texts, because="speech is aligned")
+        refuse_unused(context, *of_texts, "bos", because="speech is aligned")
     else:
         refuse_unused(context, "language", because="texts are aligned")
     if gold is None:
@@ -153,8 +157,8 @@ def align_command(
         raise UsageError('there is no speech: name a sound file, or "-" for standard input')
     steps = align_steps(
         text, model.model, heads=heads, target=target, words=words, language=language, source_language=source_language,
-        target_language=target_language, generate=generate, tokenizer=tokenizer, dtype=model.dtype, device=model.device,
-        gold=gold, gold_from=gold_from,
+        target_language=target_language, generate=generate, tokenizer=tokenizer, bos=bos, dtype=model.dtype,
+        device=model.device, gold=gold, gold_from=gold_from,
     )  # fmt: skip
     share, windows = 0.0, list[AlignedWindow]()
     with cost_progress("listening" if speech else "aligning") as tick:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from attnctl.checks import limits
 from attnctl.checks.argument_types import check_types, is_network, named_value
 from attnctl.commands.align.result import AlignedSpeech, AlignedText, AlignedWindow, AlignmentScore
 from attnctl.errors import UsageError
@@ -27,6 +28,7 @@ def align(
     target_language: str | None = None,
     generate: int | None = None,
     tokenizer: Any = None,
+    bos: bool | None = None,
     dtype: str | None = None,
     device: str | None = None,
     gold: str | os.PathLike[str] | None = None,
@@ -35,8 +37,8 @@ def align(
     """Return the times of the words of a speech, or the source of each token of a target, as the command does.
 
     `model` is a checkpoint's folder or Hugging Face id, a model that `open_model` opened, or a transformers model with its
-    `tokenizer`; with a name, `tokenizer` is a tokenizer.json in place of the checkpoint's own. Open the model once to align
-    many texts.
+    `tokenizer`; with a name, `tokenizer` is a tokenizer.json in place of the checkpoint's own, and `bos` begins with its
+    start token, or without it. Open the model once to align many texts.
 
     For Whisper, `text` is a file of speech, and the result's `words` have text, start, end and confidence. For an
     encoder-decoder, `text` is the source of `target` (None: the model writes it, with at most `generate` tokens, or as its
@@ -52,8 +54,10 @@ def align(
     check_types("align", str | None, heads=heads, target=target, language=language, source_language=source_language)
     check_types("align", str | None, target_language=target_language, dtype=dtype, device=device)
     check_types("align", bool, words=words)
+    check_types("align", bool | None, bos=bos)
     check_types("align", int | None, generate=generate)
     check_types("align", int, gold_from=gold_from)
+    limits.FIRST_WORD.check_value("gold_from", gold_from)
     check_types("align", str | os.PathLike | None, gold=gold)
     if model is None:
         if gold is None:
@@ -62,17 +66,17 @@ def align(
 
         return score_files(os.fspath(text), os.fspath(gold), gold_from)
     *_, result = align_steps(
-        os.fspath(text), opened_or_named(model, tokenizer, dtype, device, source_language, target_language),
+        os.fspath(text), opened_or_named(model, tokenizer, bos, dtype, device, source_language, target_language),
         heads=heads, target=target, words=words, language=language, source_language=source_language,
         target_language=target_language, generate=generate,
-        tokenizer=None if is_network(model) else tokenizer, dtype=dtype, device=device,
+        tokenizer=None if is_network(model) else tokenizer, bos=bos, dtype=dtype, device=device,
         gold=None if gold is None else os.fspath(gold), gold_from=gold_from,
     )  # fmt: skip
     assert isinstance(result, AlignedSpeech | AlignedText)
     return result
 
 
-def opened_or_named(model: ModelArgument, tokenizer: Any, *options: str | None) -> str | AlignsTexts:
+def opened_or_named(model: ModelArgument, tokenizer: Any, bos: bool | None, *options: str | None) -> str | AlignsTexts:
     """Return the name of a model, or the opened checkpoint that an argument is.
 
     Raises TypeError for anything else, and for options of a name beside an opened model.
@@ -85,7 +89,7 @@ def opened_or_named(model: ModelArgument, tokenizer: Any, *options: str | None) 
 
     dtype, device, source_language, target_language = options
     named = {"dtype": dtype, "device": device, "source_language": source_language, "target_language": target_language}
-    opened = opened_model("align", model, {"tokenizer": tokenizer, **named})  # type: ignore[typeddict-item]
+    opened = opened_model("align", model, {"tokenizer": tokenizer, "bos": bos, **named})  # type: ignore[typeddict-item]
     if not isinstance(opened, AlignsTexts):
         raise TypeError(f"align(): model is a checkpoint, or its name, not {named_value(model)}")
     return opened
@@ -116,6 +120,7 @@ def align_steps(
     target_language: str | None = None,
     generate: int | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
+    bos: bool | None = None,
     dtype: str | None = None,
     device: str | None = None,
     gold: str | None = None,
@@ -128,6 +133,7 @@ def align_steps(
     speech = hears_speech(text, model)
     place_options = {"dtype": dtype or "auto", "device": device or "auto"} if isinstance(model, str) else {}
     for_texts: dict[str, int | str | None] = {
+        "bos": bos,
         "source_language": source_language,
         "target_language": target_language,
         "generate": generate,

@@ -114,7 +114,7 @@ def score_table(score: LinkScore) -> Table:
     shares = (("precision", score.precision), ("recall", score.recall), ("AER", score.aer))
     return Table(
         [
-            *(Column(heading, [count]) for heading, count in counts),
+            *(Column(heading, [count], rank=rank) for rank, (heading, count) in enumerate(counts)),
             *(Column(heading, [share], format=".3f", name=heading.lower()) for heading, share in shares),
         ]
     )

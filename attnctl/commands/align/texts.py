@@ -89,7 +89,10 @@ def align_text(
     keys = prepared.key_tokens
     columns = [index for index, token in enumerate(keys) if _within(token, 0, sides.end)]
     sources = tuple(keys[index] for index in columns)
-    for side, indexes in (("source", columns), ("target", rows)):
+    for side, indexes, given in (("source", columns, sides.text), ("target", rows, sides.target)):
+        if not indexes and given.strip() and not between:  # cut off, at what the model reads at most
+            count = f"{len(prepared.source.tokens)} tokens of the text"
+            raise UsageError(f"{info.name} reads {count}, and none of them is in the {side}: give a shorter text")
         if not indexes:
             how_given = f" with {option_name('target')}" if between and side == "target" else ""
             raise UsageError(f"the {side} has no tokens: give at least one word{how_given}")

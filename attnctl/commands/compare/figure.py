@@ -21,11 +21,10 @@ def comparison_panels(pair: Comparison, layer: int, head: int, look: Look = PLAI
     hidden = pair.hidden_in_one(layer)
     change_of = b - a if hidden is None else np.where(hidden, 0, b - a)  # (n_q, n_k)
     top = max(float(a.max()), float(b.max()), LEAST_EXTENT) if look.vmax is None else look.vmax
-    weights = Scale(colour_norm(look.vmin or 0.0, top), colour_map(look.cmap), "weight")
+    weights = Scale(colour_norm(look.vmin or 0.0, top), colour_map(look.cmap), pair.unit)
     furthest = max(float(np.abs(change_of).max()), LEAST_EXTENT)
     change = Scale(CenteredNorm(halfrange=furthest), colour_map(CHANGE), "difference")
-    a_name, b_name = (shortened(name, TITLE, close=True) for name in pair.names)
-    names = f"A  {a_name}", f"B  {b_name}", "B - A"
+    names = *(shortened(pair.side_name(side), TITLE, close=True) for side in (0, 1)), "B - A"
     arrays = zip(names, (a, b, change_of), (0, 0, 1), masks, strict=True)
     return Panels(
         panels=tuple(
@@ -36,6 +35,6 @@ def comparison_panels(pair: Comparison, layer: int, head: int, look: Look = PLAI
         columns=tuple(columns),
         scales=(weights, change),
         notes=(note,) if (note := pair.unmatched_tokens()) else (),
-        title=f"layer {layer}, head {head}" if look.title is None else look.title,
+        title=f"layer {layer}, {pair.head_text(head)}" if look.title is None else look.title,
         cited=f"A {pair.a.model.citation}; B {pair.b.model.citation}",
     )

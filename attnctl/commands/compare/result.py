@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
 from attnctl.checks.document_fields import Index, Mask, Matrix, Part, about
 from attnctl.formats import DocumentModel, JsonDocument, document_of, write_json
 from attnctl.readings import AlignedTokens, Comparison
+from attnctl.text import counted, quoted_beginning
 
 
 class ComparedRun(Part):
@@ -61,6 +62,31 @@ class ComparisonDocument(JsonDocument, kw_only=True, tag="attnctl.comparison/1")
     key_tokens: Annotated[tuple[str, ...], about("What its columns are.")]
     largest: LargestDifference
     layers: tuple[ComparedLayer, ...]
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a flat record for each weight that both have, as the comparison of Python does.
+
+        `query` and `key` are the numbers of the tokens in A.
+        """
+        axes = (self.tokens, None if self.aligned is None else self.aligned.queries), (
+            self.key_tokens, None if self.aligned is None else self.aligned.keys,
+        )  # fmt: skip
+        rows, columns = (
+            list(zip(range(len(texts)) if pairs is None else [pair[0] for pair in pairs], texts, strict=False))
+            for texts, pairs in axes
+        )
+        return [
+            {"layer": layer.layer, "head": head.head, "query": query, "key": key, "query_text": row, "key_text": column}
+            | {"a": float(str(a)), "b": float(str(b)), "difference": float(str(difference))}
+            for layer in self.layers
+            for head in layer.heads
+            for (query, row), *of_row in zip(rows, head.a, head.b, head.difference, strict=False)
+            for (key, column), a, b, difference in zip(columns, *of_row, strict=False)
+        ]
+
+    def __repr__(self) -> str:
+        heads = counted(sum(len(layer.heads) for layer in self.layers), "head")
+        return f"Comparison of {self.a.name} and {self.b.name}, {heads} of both: {quoted_beginning(self.a.text)}"
 
 
 def comparison_to_json(pair: Comparison) -> bytes:

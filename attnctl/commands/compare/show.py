@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from attnctl.measures import joins_heads
 from attnctl.readings import Comparison
 from attnctl.render import Form, Grid, Line, token_label
 from attnctl.text import number_text
@@ -16,7 +17,7 @@ def comparison_forms(pair: Comparison, places: Sequence[tuple[int, int]], precis
     rows, columns = ([token_label(name) for name in side] for side in pair.axis_labels())
     for layer, head in places:
         yield ""
-        yield Line(f"layer {layer}, head {head}", "bold accent", INDENT)
+        yield Line(f"layer {layer}, {pair.head_text(head)}", "bold accent", INDENT)
         _, _, i, j = pair.largest_difference(layer, head)
         masks = pair.whole_masks(layer)
         for side, (trace, array, mask) in enumerate(
@@ -30,7 +31,7 @@ def comparison_forms(pair: Comparison, places: Sequence[tuple[int, int]], precis
                     [token_label(token.text) for token in trace.key_axis],
                 )
             yield ""
-            yield Line(token_label(f"{'AB'[side]}  {pair.names[side]}"), "bold", INDENT, cut=True)
+            yield Line(token_label(pair.side_name(side)), "bold", INDENT, cut=True)
             yield Grid(array, *names, precision, mask=mask, heat=True, marks=cell[:1], must=cell)
         a, b = pair.both_weights(layer, head)
         *_, mask = pair.both_masks(layer)
@@ -56,7 +57,8 @@ def comparison_forms(pair: Comparison, places: Sequence[tuple[int, int]], precis
         where = "Where both may look, " if pair.hidden_in_one(layer) is not None else ""
         yield Line(f"{where}A and B are the same, to the last bit.", "bold accent", INDENT)
         return
-    yield _change_line(pair, largest, precision, f"the largest change of all, in layer {layer}, head {head}")
+    of_head = "all heads together" if joins_heads(pair.a.measure) else f"head {head}"
+    yield _change_line(pair, largest, precision, f"the largest change of all, in layer {layer}, {of_head}")
 
 
 def _change_line(pair: Comparison, cell: tuple[int, int, int, int], precision: int, note: str) -> Line:

@@ -322,10 +322,12 @@ def evaluate(
         raise UsageError("cannot be combined with a corpus: each sentence is read alone", option="text_pair")
     opened = opened_model("evaluate", model, options)
     if corpus is None:
+        limits.GRAMMAR_SENTENCES.check_value("sentences", sentences)
         from attnctl.commands.evaluate.bundled import measure_relations
 
         return measure_relations(opened, count=sentences)
     limits.JOBS.check_value("jobs", jobs)
+    limits.MAX_TOKENS.check_value("max_tokens", max_tokens)
     paths = [corpus] if isinstance(corpus, (str, os.PathLike)) else corpus
     if not isinstance(paths, Sequence) or not all(isinstance(path, (str, os.PathLike)) for path in paths):
         raise TypeError(f"evaluate(): corpus is a path or a list of paths, not {type(corpus).__name__}")

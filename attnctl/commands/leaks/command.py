@@ -92,7 +92,7 @@ def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, 
     Raises UsageError for arguments that cannot be combined, AttnctlError for a damaged file or checkpoint.
     """
     from attnctl.commands.leaks.result import parsed_expectation
-    from attnctl.inputs import read_batch, read_table
+    from attnctl.inputs import names_table, read_batch, read_table
     from attnctl.models import kind_of_name
 
     model, dtype = options.model, options.dtype
@@ -104,7 +104,8 @@ def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, 
             raise UsageError("packs texts: give two or more", option="pack")
         raise UsageError("leaks reads one batch; for texts, add --pack")
     batch: dict[str, Any] = {} if pack else dict(read_batch(inputs[0], needs_ids=not kind.is_function))
-    expected: Any = expect if parsed_expectation(expect) else read_table(expect)
+    is_table = not parsed_expectation(expect) and names_table(expect)
+    expected: Any = read_table(expect) if is_table else expect
     if kind.is_function:
         return _module_search(inputs if pack else (), batch, options, expected)
     from attnctl.commands.leaks.compute import NetworkLeaks

@@ -104,12 +104,12 @@ def _mask_search(source: str, options: MaskOptions, expect: str | None) -> Searc
     from attnctl.cli import model_of
     from attnctl.commands.mask.compute import MaskSearch, StackSearch
     from attnctl.commands.mask.expected import parsed_rule, rule_of
-    from attnctl.inputs import read_batch, read_table
+    from attnctl.inputs import names_table, read_batch, read_table
     from attnctl.models import kind_of_name
     from attnctl.models.exchange import RunsBlocks
     from attnctl.source import CallsNetwork
 
-    is_table = expect is not None and parsed_rule(expect) is None and Path(expect).exists()
+    is_table = expect is not None and parsed_rule(expect) is None and names_table(expect)
     rule = rule_of(read_table(expect) if expect is not None and is_table else expect)
     is_batch = Path(source).suffix.lower() in (".safetensors", ".npz", ".json") and "\n" not in source
     if is_batch and options.image is not None:

@@ -37,12 +37,13 @@ from attnctl.cli import (
 from attnctl.errors import INTERRUPTED, AttnctlError, UsageError
 from attnctl.formats import format_names, suffixes_listed
 from attnctl.runtime.files import lock_file
+from attnctl.text import counted
 
 if TYPE_CHECKING:
     from attnctl.commands.needle.compute import NeedleAsker
     from attnctl.commands.needle.result import NeedleCell, Needles
 
-LENGTHS = "512,1024,2048"  # as an example in a message
+LENGTHS, DEPTHS = "512,1024,2048", "0,50,100"  # as examples in a message
 
 ANSWER = 256  # an answer takes about as long as reading this many tokens
 
@@ -123,11 +124,12 @@ def needle_command(
 
     form = output_format("needle", output, ("json", "jsonl", *format_names()), "jsonl" if json else "")
     output = None if output == "-" else output
-    tokens, shares = _whole_numbers(lengths, "lengths"), _whole_numbers(depths, "depths")
+    tokens, shares = _whole_numbers(lengths, "lengths", LENGTHS), _whole_numbers(depths, "depths", DEPTHS)
     if max(shares) > 100:
         raise UsageError("they are percentages, 0 to 100", option="depths", value=depths)
     parts = tuple(part for part in (needle, question, expect) if part is not None) or NEEDLE
-    if len(parts) != 3 or not all(part.strip() for part in parts):
+    parts = tuple(part.strip() for part in parts)  # a chat template strips a message, too
+    if len(parts) != 3 or not all(parts):
         raise UsageError("your own needle needs all three: --needle, --question and --expect")
     text = None if haystack is None else inputs.text_of(None, haystack)
     from attnctl.models import answering_model
@@ -161,7 +163,7 @@ def _ask_needles(
 
     cells = known_needles(output, asker.run) if form == "jsonl" and output is not None else []
     if cells:
-        say_notes((f"{len(cells)} needles are in {output} already",))
+        say_notes((f"{output} has {counted(len(cells), 'needle')} already",))
     asker.check_length(max(tokens))
     asked = {(cell.length, cell.depth) for cell in cells}
     places = [place for n in tokens for share in shares if (place := (n, share / 100)) not in asked]
@@ -170,7 +172,7 @@ def _ask_needles(
     haystack = max((length * depth for length, depth in places), default=0)  # tokens that are read once for all needles
     total = haystack + sum(_tokens_read(*place) for place in places)
     try:
-        with cost_progress(f"{len(places)} needles", "fewer or shorter lengths take less") as tick:
+        with cost_progress(counted(len(places), "needle"), "fewer or shorter lengths take less") as tick:
             asked_cells = asker.ask_needles(places)
             tick(haystack / (total or 1))
             for cell in asked_cells:
@@ -199,7 +201,8 @@ def _ask_needles(
     if interrupted:
         raise typer.Exit(INTERRUPTED)
     if not summary.answered:
-        raise AttnctlError(f"{asker.model.info.name} answers none of the {len(cells)} needles")
+        none = "does not answer the needle" if len(cells) == 1 else f"answers none of the {len(cells)} needles"
+        raise AttnctlError(f"{asker.model.info.name} {none}")
 
 
 def _tokens_read(length: int, depth: float) -> float:
@@ -207,10 +210,11 @@ def _tokens_read(length: int, depth: float) -> float:
     return length * (1 - depth) + ANSWER
 
 
-def _whole_numbers(spec: str, option: str) -> list[int]:
+def _whole_numbers(spec: str, option: str, example: str) -> list[int]:
+    """Return the different numbers of an option, in order: a needle at one place is asked once."""
     if not re.fullmatch(r"\s*[0-9]{1,9}\s*(,\s*[0-9]{1,9}\s*)*", spec):
-        raise UsageError(f"it is whole numbers with commas, like {LENGTHS}", option=option, value=spec)
-    return [int(part) for part in spec.split(",")]
+        raise UsageError(f"it is whole numbers with commas, like {example}", option=option, value=spec)
+    return list(dict.fromkeys(int(part) for part in spec.split(",")))
 
 
 def _write_line(line: bytes, output: str | None) -> None:

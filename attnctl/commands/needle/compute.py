@@ -153,9 +153,11 @@ class NeedleAsker:
         if length < empty:
             raise AttnctlError(f"a prompt of {length:,} tokens has no room for the needle and its question: {empty:,}")
         index = round(depth * len(sentences))
-        prompt = self._rendered_prompt([*sentences[:index], self.run.needle, *sentences[index:]])
+        planted = [*sentences[:index], self.run.needle, *sentences[index:]]
+        prompt = self._rendered_prompt(planted)
         tokens = self._tokens_of(prompt)
-        start = prompt.index(self.run.needle)
+        # the needle's words may stand in the filler, or in what a template adds, too
+        start = prompt.index(f"{_body_of(planted)}\n\n") + len(_body_of([*sentences[:index], ""]) if index else "")
         end = start + len(self.run.needle)
         inside = [
             index
@@ -173,11 +175,16 @@ class NeedleAsker:
 
     def _rendered_prompt(self, sentences: Sequence[str]) -> str:
         """Return the haystack and the question, in the model's chat template if it has one."""
-        body = " ".join(sentences or [self.run.needle])
+        body = _body_of(sentences or [self.run.needle])
         message = f"{body}\n\n{self.run.question}"
         if self.model.reads_conversations():
             return self.model.prompt_of(message).text
         return f"{body}\n\nQuestion: {self.run.question}\nAnswer:"
+
+
+def _body_of(sentences: Sequence[str]) -> str:
+    """Return the sentences as the text above the question."""
+    return " ".join(sentences)
 
 
 def random_heads(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
-import re
+import textwrap
 from collections.abc import Iterator
 
 from attnctl.errors import AttnctlError
+
+PIECE = 200  # characters of a piece of filler: a longer one would leave too much of a prompt empty
 
 # the default fact, question, and text that a right answer contains
 NEEDLE = (
@@ -42,8 +44,10 @@ def filler_sentences(seed: int) -> Iterator[str]:
 
 
 def sentences_of(text: str) -> list[str]:
-    """Return a haystack's sentences in order. Raises AttnctlError if it has none."""
-    sentences = [part.strip() for part in re.split(r"(?<=[.!?…])\s+", text) if part.strip()]
+    """Return a haystack's sentences in order, long ones in pieces. Raises AttnctlError if it has none."""
+    from attnctl.readings.spans import spans_of
+
+    sentences = [" ".join(text[start:end].split()) for _, start, end in spans_of("sentences", text)]
     if not sentences:
         raise AttnctlError("the haystack holds no sentences")
-    return sentences
+    return [piece for sentence in sentences for piece in textwrap.wrap(sentence, PIECE, break_on_hyphens=False)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from msgspec import field
@@ -17,9 +17,10 @@ from msgspec.structs import asdict
 
 from attnctl.checks.document_fields import ALWAYS, HeadPlace, Index, Part, Portion, Sha256, Share, Vector, Whole, about
 from attnctl.errors import AttnctlError
-from attnctl.formats import JsonDocument, ResultModel, document_read
+from attnctl.formats import JsonDocument, ResultModel, document_read, flat_records
 from attnctl.runtime.arrays import Floats
 from attnctl.runtime.files import parse_json, read_bytes, write_whole
+from attnctl.text import counted, percent
 
 if TYPE_CHECKING:
     from attnctl.attention import Array
@@ -81,6 +82,14 @@ class NeedleCell(NeedleRun, kw_only=True, tag="attnctl.needle/1"):
         """Return the needle without what all needles of the run share."""
         return PlantedNeedle(**{name: value for name, value in asdict(self).items() if name in PLANTED})
 
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a flat record of the needle: length, depth, tokens, answer, answered, found."""
+        return flat_records((self.planted,))
+
+    def __repr__(self) -> str:
+        answered = "answered" if self.answered else "not answered"
+        return f"Needle of {self.model.name}: {counted(self.length, 'token')}, depth {percent(self.depth)}, {answered}"
+
 
 PLANTED = PlantedNeedle.__struct_fields__
 
@@ -116,6 +125,14 @@ class Needles(NeedleRun, kw_only=True, tag="attnctl.needles/1"):
         HeadsOff | None, about("Answered needles asked again with the best of these heads switched off.")
     ] = None
     random_off: Annotated[HeadsOff | None, about("The same with as many other heads, drawn at random.")] = None
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a flat record for each needle of the file: length, depth, tokens, answer, answered, found."""
+        return flat_records(self.needles)
+
+    def __repr__(self) -> str:
+        heads = counted(len(self.retrieval_heads), "retrieval head")
+        return f"Needles of {self.model.name}: {self.answered} of {self.asked} answered, {heads}"
 
 
 def is_answered(answer: str, expect: str) -> bool:
@@ -179,7 +196,9 @@ def known_needles(path: str, run: NeedleRun) -> list[NeedleCell]:
         for key in NeedleRun.__struct_fields__:
             earlier, current = asdict(cell)[key], asdict(run)[key]
             if key == "model":  # models are equal if these are
-                earlier, current = ([model.name, model.sha256, model.revision] for model in (earlier, current))
+                earlier, current = (
+                    [model.name, model.sha256, model.revision, model.dtype] for model in (earlier, current)
+                )
             if key != "attnctl" and earlier != current:
                 raise AttnctlError(f"{where} is of another {key}: name a new file with -o")
     if whole != data:  # the run was stopped in the middle of a line

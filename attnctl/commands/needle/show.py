@@ -26,7 +26,7 @@ def needles_forms(summary: Needles, cells: Sequence[NeedleCell]) -> Iterator[For
             None if share is None else f"{mark} {percent(share, 1):>6}"
             for mark, share in zip(marks, values, strict=True)
         ]
-        columns.append(Column(f"{length:,}", texts, "heat", shade=values))
+        columns.append(Column(f"{length:,}", texts, "heat", shade=values, rank=index))  # rather none than half a number
     yield Table(columns)
     yield ""
     if not summary.answered:

@@ -118,8 +118,11 @@ def _matters_text(part: PartSource) -> str:
 
 
 def nats_text(value: float | str) -> str:
-    """Return a change of a log-probability with its sign."""
-    return value if isinstance(value, str) else f"{value:+.2f}".replace("-", "−")
+    """Return a change of a log-probability, or a τ, with its sign; a change that rounds to 0 has none."""
+    if isinstance(value, str):
+        return value
+    text = f"{value:+.2f}"
+    return text.replace("-", "−") if text.strip("+-0.") else text[1:]
 
 
 def _token_probability(sources: AnswerSources, change: float = 0.0) -> str:
@@ -190,10 +193,10 @@ def sources_sentences(sources: AnswerSources) -> list[str]:
     agreement = sources.agreement
     tau, writing = agreement.get("looks-matters"), agreement.get("writes-matters")
     if tau is not None and len(measured) == len(sources.parts):
-        also = "" if writing is None else f", writing and mattering by {writing:+.2f}"
+        also = "" if writing is None else f", writing and mattering by {nats_text(writing)}"
         count = sum(part.is_measured for part in measured)
         over = f"{count} parts" if count == len(measured) else f"the {count} parts that can be hidden whole"
-        sentences.append(f"Looking and mattering agree by Kendall's τ = {tau:+.2f}{also}, over {over}.")
+        sentences.append(f"Looking and mattering agree by Kendall's τ = {nats_text(tau)}{also}, over {over}.")
     return sentences
 
 

@@ -60,7 +60,7 @@ def view(
         raise UsageError(f"needs {option_name('effects')}", option="against")
     ask = EffectRequest(target=options.pop("target", None), against=against, every_edge=True) if effects else None
     sides = [source_of_argument("view", text, model, options)] + (
-        [] if other is None else [source_of_argument("view", other, model, options)]
+        [] if other is None else [source_of_argument("view", other, DEFAULT, {})]
     )
     named = None if query is None else str(query)
     html = Page(page_of_sources(sides, changes, layers, heads, query=named, log=log, effects=ask))

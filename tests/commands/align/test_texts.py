@@ -194,3 +194,38 @@ def test_options_of_speech_are_refused_in_python(place: Path) -> None:
         attnctl.align("a", place / "t5", language="en")
     with pytest.raises(UsageError, match="^words cannot be combined with speech"):
         attnctl.align("a.wav", place / "t5", words=True)
+
+
+def test_a_start_token_takes_what_no_token_needs(run: Run, place: Path) -> None:
+    """The weights are those of transformers on the ids with the model's start token before them; it is no source."""
+    folder, text = place / "llama", "will eat. >> das eat"
+    encoded = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text, add_special_tokens=False)
+    start = int(transformers.AutoConfig.from_pretrained(folder).bos_token_id)
+    weights = mean_of_heads(eager_weights(folder, [start, *encoded.ids]))
+    ends = [
+        (index, b)
+        for index, ((_, b), piece) in enumerate(zip(encoded.offsets, encoded.tokens, strict=True))
+        if piece != "Ġ"
+    ]
+    rows = [index + 1 for index, b in ends if b > text.index(">>") + 2]
+    found = attnctl.align(text, folder, heads=NAMED, bos=True)
+    assert close(found.weights[:, 0], weights[rows, 1]) and not found.sinks and found.sources[0].id == encoded.ids[0]
+    written = json.loads(run("align", text, "--model", folder, "--heads", NAMED, "--bos", "--json").out)
+    assert close(np.array(written["weights"], np.float32), found.weights)
+    without = attnctl.align(text, folder, heads=NAMED, bos=False)
+    assert without.sinks == (0,) and not close(without.weights[:, 0], found.weights[:, 0])
+    with pytest.raises(TypeError, match="bos is for the name of a model"):
+        attnctl.align(text, attnctl.open_model(str(folder)), bos=True)
+
+
+def test_a_target_that_the_model_does_not_reach_is_said_to_be_cut_off(place: Path, tmp_path: Path) -> None:
+    """It was said to have no tokens."""
+    folder = shutil.copytree(place / "bert", tmp_path / "short")
+    (folder / "modules.json").write_text(
+        json.dumps([{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}])
+    )
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 6, "do_lower_case": False}))
+    with pytest.raises(UsageError, match="short reads 6 tokens of the text, and none of them is in the target"):
+        attnctl.align("will eat will eat will eat >> das eat", folder)
+    with pytest.raises(UsageError, match="the target has no tokens: give at least one word"):
+        attnctl.align("will >> ", place / "bert")

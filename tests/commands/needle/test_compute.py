@@ -33,6 +33,28 @@ def test_a_needle_stands_where_it_is_wanted(chatty: Path) -> None:
     assert 0 < cell.found < 1 and not cell.answered
 
 
+def test_a_needle_is_the_planted_one_not_the_same_words_in_the_filler(chatty: Path) -> None:
+    """The range of the needle: as many characters stand before it as before its n-th copy in the prompt."""
+    needle, filler = "The cat is red.", "The cat is red. It rains. The sun shines and a dog barks."
+    asker = NeedleAsker(open_model(str(chatty)), (needle, "What is red?", "cat"), filler)
+    for depth in (0.0, 0.5, 1.0):
+        prompt, tokens, (a, b) = asker._prompt_of_length(400, depth)
+        copies = [index for index in range(len(prompt)) if prompt.startswith(needle, index)]
+        start, end = tokens[a].start, tokens[b - 1].end
+        assert start is not None and end is not None
+        planted = min(copies, key=lambda copy: abs(copy - start))
+        assert start <= planted < end and prompt[start:end].strip() == needle
+        body = prompt[copies[0] : prompt.index("\n\nWhat is red?")]
+        assert abs((planted - copies[0]) / (len(body) - len(needle)) - depth) < 0.12
+
+
+def test_a_haystack_of_any_script_fills_the_prompt(chatty: Path) -> None:
+    for haystack in ("今天天气很好。我们去公园散步。孩子们在玩耍。", "word " * 2000):
+        asker = NeedleAsker(open_model(str(chatty)), haystack=haystack)
+        _, tokens, (a, _) = asker._prompt_of_length(2000, 1.0)
+        assert len(tokens) > 1000 and a > len(tokens) / 2
+
+
 def test_random_heads() -> None:
     every = [(layer, head) for layer in range(3) for head in range(4)]
     drawn, again = (random_heads(every, [(0, 0), (2, 3)], 5, seed=1) for _ in range(2))

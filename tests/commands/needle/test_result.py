@@ -39,7 +39,11 @@ def test_filler_is_seeded_and_says_nothing_of_the_needle() -> None:
 
 
 def test_sentences_and_answers() -> None:
-    assert sentences_of("A b. C d!  E\nf? g") == ["A b.", "C d!", "E\nf?", "g"]
+    assert sentences_of("A b. C d!  E\nf? g") == ["A b.", "C d!", "E f? g"]
+    assert sentences_of("今天天气很好。我们去公园散步。") == ["今天天气很好。", "我们去公园散步。"]
+    for unbroken in ("word " * 2000, "字" * 5000):  # no mark ends a sentence
+        pieces = sentences_of(unbroken)
+        assert max(map(len, pieces)) <= 200 and "".join(pieces).replace(" ", "") == unbroken.replace(" ", "")
     with pytest.raises(AttnctlError, match="no sentences"):
         sentences_of(" \n ")
     assert is_answered("Under the BLUE\n flowerpot.", NEEDLE[2]) and not is_answered("Under the pot.", NEEDLE[2])

@@ -31,7 +31,7 @@ from attnctl.commands.sources.result import (
     rests_on_prompt,
 )
 from attnctl.commands.sources.search import SourceSearch
-from attnctl.commands.sources.show import headline_of, parts_table, sources_sentences
+from attnctl.commands.sources.show import headline_of, nats_text, parts_table, sources_sentences
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.chat import Conversation, Message, Prompt
 from attnctl.formats.documents.json_documents import write_json
@@ -330,3 +330,9 @@ def test_the_bar_of_a_search_knows_its_time_left(monkeypatch: pytest.MonkeyPatch
 def test_the_cost_of_forwards_is_fitted(timed: list[tuple[int, float]], fixed: float, each: float) -> None:
     cost = fitted_cost(timed)
     assert (cost.fixed, cost.each) == (pytest.approx(fixed), pytest.approx(each))
+
+
+def test_a_change_that_rounds_to_nothing_has_no_sign() -> None:
+    """It was −0.00."""
+    changes = {-0.0015: "0.00", 0.004: "0.00", 0.0: "0.00", -0.005001: "−0.01", 12.0: "+12.00", -100.0: "−100.00"}
+    assert {value: nats_text(value) for value in changes} == changes

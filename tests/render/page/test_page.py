@@ -30,6 +30,7 @@ from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.steps import walk_steps
 from attnctl.trace.subject import Subject
+from tests.conftest import Run
 from tests.render.page.conftest import Tab
 
 TEXT = "Alice will eat pizza"
@@ -763,6 +764,16 @@ def test_a_long_text_that_names_a_trace_is_cut_with_a_mark() -> None:
     traces = [attnctl.attend(text, model="random") for text in ("a b", "the cat " * 20)]
     short, long = trace_names(traces)
     assert short == "a b" and long.endswith("…") and len(long) <= NAME_LETTERS
+
+
+def test_traces_that_only_their_measure_tells_apart_are_named_by_it(run: Run) -> None:
+    """They were A and B, before which the page puts A and B."""
+    for name, measure in (("w", "weights"), ("n", "value-norm")):
+        run("explain", "a b", "--model", "random", "--measure", measure, "-o", f"{name}.json")
+    weights, norms = (attnctl.load(f"{name}.json") for name in "wn")
+    assert isinstance(weights, Trace) and isinstance(norms, Trace)
+    assert trace_names([weights, norms]) == ["weights", "value norms"]
+    assert trace_names([norms, norms]) == ["first", "second"]
 
 
 def test_a_page_is_a_text_that_a_notebook_shows_in_a_frame() -> None:
