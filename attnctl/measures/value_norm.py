@@ -53,8 +53,7 @@ def _lengths_through(values: Array, parts: Array) -> Array:
     """Return the length of each value (heads, n_k, d_v) times its head's part of W_O (heads, d_v, d_out) → (heads, n_k)."""
     # ‖v W‖² = v W Wᵀ vᵀ, without a row of d_out for each key
     grams = parts @ swap_last(parts)  # (heads, d_v, d_v)
-    columns = swap_last(values)  # (heads, d_v, n_k)
-    squares = ((grams @ columns) * columns).sum(-2)  # (heads, n_k)
+    squares = ((values @ grams) * values).sum(-1)  # (heads, n_k)
     return squares.clip(0) ** 0.5
 
 
