@@ -23,6 +23,19 @@ from tests.tools.documentation.examples import ROOT
 from tests.tools.documentation.python_reference import PAGE, code, python_page
 
 
+def test_the_top_level_holds_what_a_stranger_expects() -> None:
+    """A file that a test wrote there was committed once."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+    if not listed:
+        pytest.skip("no checkout of git")
+    top = {line.partition("/")[0] for line in listed}
+    folders, files = (
+        {"attnctl", "tests", "samples", "findings"},
+        {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"},
+    )
+    assert {name for name in top if not name.startswith(".")} <= folders | files
+
+
 def test_every_page_is_listed() -> None:
     files = {path.stem for path in FOLDER.glob("*.md")} - {"welcome", "python"}
     assert files == {topic for pages in WRITTEN.values() for topic in pages}

@@ -216,7 +216,10 @@ def test_records_of_other_values() -> None:
         assert all(isinstance(cell, (str, int, float, type(None))) for row in rows for cell in row.values())
 
 
-def test_records_of_a_comparison_in_a_file_are_those_of_python(run: Run) -> None:
+def test_records_of_a_comparison_in_a_file_are_those_of_python(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     traces = [attnctl.attend(text, "random") for text in ("Alice eats", "So Alice eats")]
     for number, trace in enumerate(traces):
         trace.save(f"{number}.json")

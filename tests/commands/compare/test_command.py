@@ -161,8 +161,11 @@ def test_two_sentences_show_the_measured_head_in_which_they_differ_most(run: Run
     assert "in this head" not in untrained and "the largest change of all" in " ".join(untrained.split())
 
 
-def test_a_measure_is_named_with_what_is_compared(run: Run, refused: Refused) -> None:
+def test_a_measure_is_named_with_what_is_compared(
+    run: Run, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rollout was called head 0, and traces of two measures were compared without a word."""
+    monkeypatch.chdir(tmp_path)
     for name, more in (("w", ()), ("n", ("--measure", "value-norm")), ("r", ("--measure", "rollout"))):
         run("explain", TEXT, "--model", "random", *SIZES, *more, "-o", f"{name}.json")
     shown = run("compare", "w.json", "n.json", "--layer", "0", "--head", "1").out

@@ -766,8 +766,11 @@ def test_a_long_text_that_names_a_trace_is_cut_with_a_mark() -> None:
     assert short == "a b" and long.endswith("…") and len(long) <= NAME_LETTERS
 
 
-def test_traces_that_only_their_measure_tells_apart_are_named_by_it(run: Run) -> None:
+def test_traces_that_only_their_measure_tells_apart_are_named_by_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They were A and B, before which the page puts A and B."""
+    monkeypatch.chdir(tmp_path)
     for name, measure in (("w", "weights"), ("n", "value-norm")):
         run("explain", "a b", "--model", "random", "--measure", measure, "-o", f"{name}.json")
     weights, norms = (attnctl.load(f"{name}.json") for name in "wn")
