@@ -108,13 +108,17 @@ def joins_heads(name: str | None) -> bool:
     return measure is not None and measure.joins_heads
 
 
+def measure_text(name: str | None) -> str:
+    """Return what the numbers of a map are, within a line: "weights", "value norms", "rollout"."""
+    measure = chosen_measure(name)
+    return "weights" if measure is None else measure.title.lower()
+
+
 def head_text(name: str | None, head: int) -> str:
     """Return what a map holds, for a title: "head 3", "head 3, value norms", "rollout of all heads"."""
-    measure = chosen_measure(name)
-    if measure is None:
-        return f"head {head}"
-    title = measure.title.lower()
-    return f"{title} of all heads" if measure.joins_heads else f"head {head}, {title}"
+    if joins_heads(name):
+        return f"{measure_text(name)} of all heads"
+    return f"head {head}" if chosen_measure(name) is None else f"head {head}, {measure_text(name)}"
 
 
 def needs_of(name: str | None) -> str | None:

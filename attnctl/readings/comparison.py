@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +12,7 @@ import numpy as np
 from attnctl.checks.argument_types import check_types
 from attnctl.checks.document_fields import Index, Part, about
 from attnctl.errors import AttnctlError
-from attnctl.measures import chosen_measure, head_text, joins_heads
+from attnctl.measures import chosen_measure, head_text, joins_heads, measure_text
 from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import counted, number_list, quoted_beginning, visible_text
 from attnctl.text.tokens import Token
@@ -54,22 +54,33 @@ class Comparison:
 
         `query` and `key` are the numbers of the tokens in A.
         """
-        rows, columns = self.axis_labels()
-        queries, keys = (
-            range(len(labels)) if self.aligned is None else [pair[0] for pair in pairs]
-            for labels, pairs in zip(
-                (rows, columns),
-                ((), ()) if self.aligned is None else (self.aligned.queries, self.aligned.keys),
-                strict=True,
-            )
+        heads = (
+            (layer, head, a, b, b - a) for layer, head in self.places for a, b in (self.both_weights(layer, head),)
+        )
+        return self.records_of_weights(self.axis_labels(), self.aligned, heads)
+
+    @staticmethod
+    def records_of_weights(
+        labels: Sequence[Sequence[str]],
+        aligned: AlignedTokens | None,
+        heads: Iterable[tuple[int, int, Floats, Floats, Floats]],
+    ) -> list[dict[str, object]]:
+        """Return a flat record for each weight that both have, as `to_records`.
+
+        `labels` are the texts of the queries and of the keys; `heads` are layer, head, and the numbers of A, of B, and their
+        difference, (n_q, n_k) each. Lists of a damaged file may have other lengths: the shortest counts.
+        """
+        pairs = (None, None) if aligned is None else (aligned.queries, aligned.keys)
+        rows, columns = (
+            list(zip(range(len(texts)) if of_axis is None else [a for a, _ in of_axis], texts, strict=False))
+            for texts, of_axis in zip(labels, pairs, strict=True)
         )
         return [
-            {"layer": layer, "head": head, "query": query, "key": key, "query_text": rows[i], "key_text": columns[j]}
-            | {"a": float(str(a[i, j])), "b": float(str(b[i, j])), "difference": float(str(b[i, j] - a[i, j]))}
-            for layer, head in self.places
-            for a, b in (self.both_weights(layer, head),)
-            for i, query in enumerate(queries)
-            for j, key in enumerate(keys)
+            {"layer": layer, "head": head, "query": query, "key": key, "query_text": row, "key_text": column}
+            | {"a": float(str(a)), "b": float(str(b)), "difference": float(str(difference))}
+            for layer, head, *cells in heads
+            for (query, row), *of_row in zip(rows, *cells, strict=False)
+            for (key, column), a, b, difference in zip(columns, *of_row, strict=False)
         ]
 
     def whole_weights(self, layer: int, head: int) -> tuple[Floats, Floats]:
@@ -105,9 +116,8 @@ class Comparison:
 
     def side_name(self, side: int) -> str:
         """Return the name of A (0) or B (1), with its measure if the other has another one."""
-        measures = [chosen_measure(trace.measure) for trace in (self.a, self.b)]
-        own = measures[side]
-        held = "" if measures[0] == measures[1] else ", weights" if own is None else f", {own.title.lower()}"
+        measures = [measure_text(trace.measure) for trace in (self.a, self.b)]
+        held = "" if measures[0] == measures[1] else f", {measures[side]}"
         return f"{'AB'[side]}  {self.names[side]}{held}"
 
     @property

@@ -124,8 +124,12 @@ def number_text(value: float, precision: int, tiny: bool = False) -> str:
     """Return a number with `precision` decimals; never "-0.00"; in powers of ten if it is large or `tiny`."""
     if abs(value) >= 1e6 or tiny:
         return f"{value:.{precision}e}"
-    text = f"{value:.{precision}f}"
-    return text[1:] if text.startswith("-") and not float(text) else text
+    return without_sign_of_zero(f"{value:.{precision}f}")
+
+
+def without_sign_of_zero(number: str) -> str:
+    """Return a written number; one that rounded to 0 without its sign: 0.00 for -0.00 and +0.00."""
+    return number if float(number) else number.lstrip("+-")
 
 
 def number_list(numbers: Iterable[int]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
@@ -63,26 +63,15 @@ class ComparisonDocument(JsonDocument, kw_only=True, tag="attnctl.comparison/1")
     largest: LargestDifference
     layers: tuple[ComparedLayer, ...]
 
-    def to_records(self) -> list[dict[str, Any]]:
+    def to_records(self) -> list[dict[str, object]]:
         """Return a flat record for each weight that both have, as the comparison of Python does.
 
         `query` and `key` are the numbers of the tokens in A.
         """
-        axes = (self.tokens, None if self.aligned is None else self.aligned.queries), (
-            self.key_tokens, None if self.aligned is None else self.aligned.keys,
-        )  # fmt: skip
-        rows, columns = (
-            list(zip(range(len(texts)) if pairs is None else [pair[0] for pair in pairs], texts, strict=False))
-            for texts, pairs in axes
+        heads = (
+            (layer.layer, head.head, head.a, head.b, head.difference) for layer in self.layers for head in layer.heads
         )
-        return [
-            {"layer": layer.layer, "head": head.head, "query": query, "key": key, "query_text": row, "key_text": column}
-            | {"a": float(str(a)), "b": float(str(b)), "difference": float(str(difference))}
-            for layer in self.layers
-            for head in layer.heads
-            for (query, row), *of_row in zip(rows, head.a, head.b, head.difference, strict=False)
-            for (key, column), a, b, difference in zip(columns, *of_row, strict=False)
-        ]
+        return Comparison.records_of_weights((self.tokens, self.key_tokens), self.aligned, heads)
 
     def __repr__(self) -> str:
         heads = counted(sum(len(layer.heads) for layer in self.layers), "head")

@@ -21,7 +21,7 @@ from attnctl.render import (
     page_colours,
     table_html,
 )
-from attnctl.text import percent, sentence_percent, shortened, visible_text
+from attnctl.text import percent, sentence_percent, shortened, visible_text, without_sign_of_zero
 
 HERE = "attnctl.commands.sources"  # the package with the files of the page
 HUES = 7  # distinct colours in the page's style
@@ -119,10 +119,7 @@ def _matters_text(part: PartSource) -> str:
 
 def nats_text(value: float | str) -> str:
     """Return a change of a log-probability, or a τ, with its sign; a change that rounds to 0 has none."""
-    if isinstance(value, str):
-        return value
-    text = f"{value:+.2f}"
-    return text.replace("-", "−") if text.strip("+-0.") else text[1:]
+    return value if isinstance(value, str) else without_sign_of_zero(f"{value:+.2f}").replace("-", "−")
 
 
 def _token_probability(sources: AnswerSources, change: float = 0.0) -> str:

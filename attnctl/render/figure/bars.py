@@ -13,6 +13,7 @@ from attnctl.render.figure.drawing import INK, QUIET
 from attnctl.render.figure.labels import LONGEST_LABEL, Labels
 from attnctl.render.figure.layout import LEAST_EXTENT, Drawing
 from attnctl.render.figure.saving import plain_settings
+from attnctl.text import without_sign_of_zero
 
 BAR, GAP = 0.26, 0.35  # inches from bar to bar, and between two sets of them
 
@@ -46,7 +47,9 @@ def bar_drawing(title: str, sentence: str, names: Sequence[str], sets: Sequence[
             lowest, largest = min(0.0, *values), max(LEAST_EXTENT, *values)
             room = 0.25 * (largest - lowest)  # for the numbers
             rectangles = axes.barh(range(len(values)), values, height=0.72, color=bars.colours)
-            numbers = ["" if value is None else _number(value, bars.number_format) for value in bars.values]
+            numbers = [
+                "" if value is None else without_sign_of_zero(f"{value:{bars.number_format}}") for value in bars.values
+            ]
             axes.bar_label(rectangles, numbers, padding=2.7, fontsize=8, color=INK)
             axes.set(xlim=(lowest - room * (lowest < 0), largest + room), ylim=(len(values) - 0.5, -0.5))
             axes.axvline(0, color=QUIET, linewidth=0.8)
@@ -63,9 +66,3 @@ def bar_drawing(title: str, sentence: str, names: Sequence[str], sets: Sequence[
             shown = labels.cut_to_width(labels.drawable(line), 9, width - 0.3)
             labels.write_line(figure, (0.15 / width, 1 - (0.5 + 0.2 * number) / height), shown, 9, QUIET)
     return Drawing(figure, labels.missing_characters)
-
-
-def _number(value: float, number_format: str) -> str:
-    """Return a number at its bar; one that rounds to 0 has no sign."""
-    text = f"{value:{number_format}}"
-    return text if float(text) else text.lstrip("+-")

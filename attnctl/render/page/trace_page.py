@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from attnctl.errors import AttnctlError
-from attnctl.measures import chosen_measure
+from attnctl.measures import measure_text
 from attnctl.readings.comparison import aligned_tokens, compare_traces
 from attnctl.readings.overview import Overview
 from attnctl.readings.rows import ExactBlock
@@ -123,9 +123,7 @@ def trace_names(traces: Sequence[Trace | Overview]) -> list[str]:
     The page puts A and B before the names of two.
     """
     texts = [shortened(visible_text(trace.text), NAME_LETTERS, close=True) for trace in traces]
-    measures = [chosen_measure(trace.measure) for trace in traces]
-    candidates = [[trace.model.name for trace in traces], texts]
-    candidates.append(["weights" if measure is None else measure.title.lower() for measure in measures])
+    candidates = [[trace.model.name for trace in traces], texts, [measure_text(trace.measure) for trace in traces]]
     for setting in ("seed", "scale", "temperature", "causal", "n_heads", "d_k", "positions", "rope_theta"):
         candidates.append([f"{setting} {getattr(trace.model, setting)}" for trace in traces])
     candidates.append(["first", "second"] if len(traces) == 2 else [str(number) for number in range(len(traces))])
