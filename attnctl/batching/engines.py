@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import queue
 import signal
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from attnctl.batching.passes import is_heavy
 from attnctl.batching.work import Request, Work, Worker
 from attnctl.errors import AttnctlError, current_flags, in_one_line, lossy_stderr
 from attnctl.models import Model
-from attnctl.runtime import light_import
+from attnctl.runtime import core_count, light_import
 from attnctl.runtime.interrupts import POSIX, kept_from_children
 
 if TYPE_CHECKING:
@@ -80,8 +79,7 @@ def results_of_items(
     if by.engine == "ray":
         return by.results(work, chunks_of_items(items, size), jobs, model)
     if jobs is None:  # a checkpoint uses threads, and may fill the memory
-        processors = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-        jobs = 1 if alone or is_heavy(model) else processors
+        jobs = 1 if alone or is_heavy(model) else core_count()
     if flowing:
         return by.results(work, as_they_come(items, size), jobs, model)
     items = iter(items)

@@ -44,6 +44,7 @@ from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
 from attnctl.errors import AttnctlError
+from attnctl.runtime import core_count
 
 Result = TypeVar("Result")
 
@@ -264,7 +265,7 @@ def begin_torch(before: Sequence[str] = ()) -> None:
     What cannot be loaded here is left to `import torch`.
     """
     spec = find_spec("torch") if alone and "torch" not in sys.modules and sys.platform == "linux" else None
-    if spec is None or spec.origin is None or len(os.sched_getaffinity(0)) < 2:
+    if spec is None or spec.origin is None or core_count() < 2:
         return
     folder = Path(spec.origin).parent / "lib"
     for name in before:

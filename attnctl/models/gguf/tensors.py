@@ -19,6 +19,7 @@ from attnctl.errors import AttnctlError
 from attnctl.models.gguf.blocks import IN_PLACE
 from attnctl.models.gguf.header import BlockFormat, Metadata, TensorPlace, Value, read_header
 from attnctl.models.gguf.weights import Rows, Weight
+from attnctl.runtime import core_count
 from attnctl.runtime.arrays import Floats
 from attnctl.runtime.files import check_regular, open_regular, said_plainly
 from attnctl.runtime.two_at_once import works_with_another
@@ -131,8 +132,7 @@ def _function_of(form: BlockFormat) -> Callable[[Bytes, Floats], None]:
 def worker_count() -> int:
     """Return how many threads dequantise together: as OMP_NUM_THREADS or the cores of this process say, 8 at most."""
     stated = os.environ.get("OMP_NUM_THREADS", "")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(int(stated) if stated.isdecimal() and int(stated) else cores, 8)
+    return min(int(stated) if stated.isdecimal() and int(stated) else core_count(), 8)
 
 
 def may_share_rows() -> bool:
