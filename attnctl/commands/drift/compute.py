@@ -500,6 +500,6 @@ def kl_of_logits(a: Array, b: Array) -> Array:
     tops = [rows.max(-1, keepdims=True) for rows in (a, b)]
     exponentials = [np.exp(rows - top) for rows, top in zip((a, b), tops, strict=True)]
     totals = [rows.sum(-1) for rows in exponentials]
-    change = np.log(totals[0] / totals[1]) + (tops[0] - tops[1])[:, 0]  # of the logarithms of the sums of exponentials
+    change = np.log(totals[0] / totals[1]) + (tops[0] - tops[1])[:, 0]  # log Σ exp(a) - log Σ exp(b)
     divergence = np.einsum("ij,ij->i", exponentials[0], a - b) / totals[0] - change
     return np.maximum(divergence, 0)

@@ -136,7 +136,7 @@ def worker_count() -> int:
 
 
 def may_share_rows() -> bool:
-    """Return whether a core may be idle while this thread works: of two that run forwards at once, both are busy."""
+    """Return whether another core may dequantise rows for this thread: two forwards at once keep two cores busy."""
     return worker_count() > (2 if works_with_another() else 1)
 
 

@@ -52,7 +52,9 @@ PLAIN_MULTI_HEAD = FunctionType(
     MULTI_HEAD.__defaults__,
     MULTI_HEAD.__closure__,
 )
-SOFTMAX = frozenset("softmax _softmax special_softmax log_softmax _log_softmax special_log_softmax softmin".split())  # noqa: SIM905
+SOFTMAX = frozenset(
+    ["softmax", "_softmax", "special_softmax", "log_softmax", "_log_softmax", "special_log_softmax", "softmin"]
+)
 
 
 class Visitor(Protocol):
