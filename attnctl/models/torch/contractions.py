@@ -128,7 +128,7 @@ def _einsum(args: Sequence[object]) -> Contraction | None:
 
 
 def scaled_einsum(args: Sequence[object]) -> Contraction | None:
-    """Return the product of two tensors within an einsum of several; None if the others do more than multiply its results."""
+    """Return the product of two tensors in an einsum of several; None if the others do more than multiply its results."""
     equation, *operands = args
     if not isinstance(equation, str) or "->" not in equation or "." in equation or len(operands) < 3:
         return None
